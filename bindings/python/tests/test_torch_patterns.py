@@ -79,6 +79,37 @@ class Watched(TorchTest):
         opt.close()
         self.assertEqual(torch._C._len_torch_function_stack(), 0)
 
+    def assert_reads_final(self, model, opt, read):
+        """Once the watch would have been on."""
+        for name, values in {name: read(p) for name, p in model.named_parameters()}.items():
+            self.assertTrue(torch.equal(values, opt.export()[name]), name)
+
+    def test_what_is_read_behind_a_step_that_was_none(self):
+        """For want of a gradient, or since it was refused."""
+        model, opt = self.trained(5)
+        opt.step()
+        self.assert_reads_final(model, opt, torch.clone)
+        plain_step(model, opt, 5)
+        model[0].weight.grad = torch.ones(1, 1).expand(model[0].weight.shape).to_sparse()
+        with self.assertRaises(zfplugin.errors.ShapeError):
+            opt.step()
+        self.assert_reads_final(model, opt, torch.clone)
+
+    def test_another_type(self):
+        model, opt = self.trained(5)
+        self.assert_reads_final(model, opt, lambda p: p.type(torch.float64).float())
+
+    def test_copies_that_were_made_before_the_hooks(self):
+        """DataParallel's: step() waits for all values."""
+        model, opt = self.trained(5)
+        memory = {name: p.detach().numpy() for name, p in model.named_parameters()}
+        for module in model:
+            module._is_replica = True
+        for step in (5, 6):
+            plain_step(model, opt, step)
+            for name, values in opt.export().items():
+                self.assertTrue(torch.equal(torch.from_numpy(memory[name]), values), name)
+
     def trained(self, n_steps, make=mlp):
         model = make()
         opt = self.zenflow(model, **HYPER, model=model, config=config(SYNCHRONOUS, FEW))
@@ -135,6 +166,54 @@ class Reading(TorchTest):
             for one, its_own in pairs:
                 its_own.flush()
             self.assert_same(model, other, 0)
+
+
+    def test_in_inference_mode(self):
+        model, opt = self.trained()
+        with torch.inference_mode():
+            final = model.state_dict()
+            moments = {p: opt.state[p]["exp_avg"] for p in model.parameters()}
+        for name, values in opt.export().items():
+            self.assertTrue(torch.equal(values, final[name]))
+        self.assertFalse(any(moment.is_inference() for moment in moments.values()))
+        plain_step(model, opt, 9)
+
+    def trained(self):
+        model = mlp()
+        opt = self.zenflow(model, **HYPER, model=model, config=config(self.MODES[1], FEW))
+        train(model, opt, range(9))
+        return model, opt
+
+
+class TakenBack(TorchTest):
+    """Weights of before some steps that the model is loaded with are weights without these, though they be what it shows by then."""
+
+    def test_it_is(self):
+        for mode in Reading.MODES:
+            for n_more in (1, 2):
+                model = mlp()
+                opt = self.zenflow(model, **HYPER, model=model, config=config(mode, FEW))
+                train(model, opt, range(8))
+                opt.flush()
+                before = copy.deepcopy(model.state_dict())
+                train(model, opt, range(8, 8 + n_more))
+                model.load_state_dict(before)
+                loss_of(model, 20)
+                self.assert_values(model, before)
+                opt.flush()
+                self.assert_values(model, before)
+                train(model, opt, range(20, 24))
+
+    def test_what_is_missing_goes_on(self):
+        model = mlp()
+        opt = self.zenflow(model, **HYPER, model=model, config=config(Reading.MODES[1], FEW))
+        train(model, opt, range(9))
+        final = opt.export()
+        model.load_state_dict({"2.weight": model[2].weight.detach().clone()}, strict=False)
+        shown = model[2].weight.detach().clone()
+        opt.flush()
+        self.assertFalse(torch.equal(shown, final["2.weight"]))
+        self.assert_values(model, {**final, "2.weight": shown})
 
 
 WINDOWS = {"zenflow.update_interval": 4, "zenflow.publish_lag": 0}

@@ -44,6 +44,33 @@ class Added(RebindTest):
         self.assertEqual(len(caught.output), 1)  # what binding wrote is nobody's edit
         self.assert_same(ours, theirs, flushed=(opt,))
 
+    def test_without_names_before_others(self):
+        """Those that were there keep what they have, whatever place they come to."""
+        ours, theirs = twins()
+        (a, b, c, *_), (d, e, f, *_) = ours.parameters(), theirs.parameters()
+        opt, reference = self.zenflow([{"params": [a]}, {"params": [c]}], **HYPER), torch.optim.AdamW([{"params": [d]}, {"params": [f]}], **HYPER)
+        self.train_both(ours, theirs, opt, reference, 6, plain_step)
+        opt.param_groups[0]["params"].append(b)
+        reference.param_groups[0]["params"].append(e)
+        self.train_both(ours, theirs, opt, reference, range(6, 12), plain_step)
+        self.assertEqual([int(opt.state[p]["step"]) for p in (a, b, c)], [12, 6, 12])
+        self.assert_same(ours, theirs, flushed=(opt,))
+
+    def test_gradients_that_were_given_back(self):
+        """Are lost where others join between backward and step, and that is said."""
+        model = mlp()
+        model[0].requires_grad_(False)
+        opt = self.zenflow(model, model=model, release_gradients=True, **HYPER)
+        train(model, opt, range(3))
+        model[0].requires_grad_(True)
+        with self.assertRaisesRegex(zfplugin.StateError, "had been given back"):
+            plain_step(model, opt, 3)
+        opt.flush()
+        before = [p.detach().clone() for p in model.parameters()]
+        model.zero_grad()
+        train(model, opt, range(3, 6))
+        self.assertFalse(any(map(torch.equal, before, model.parameters())))
+
     def test_what_cannot_be_added_changes_nothing(self):
         ours, theirs, opt, reference = self.pair()
         self.train_both(ours, theirs, opt, reference, 10, plain_step)

@@ -130,6 +130,7 @@ class Binding:
         written = self.feed.complete()
         self._settle_frozen()
         hyper_groups.check_rules(groups, self._rule, self.rules)
+        self.groups = groups
         hyper_groups.write(groups, self._hyper_words, GROUP_WORDS)
         self._args.flags = (_abi.STEP_EPOCH_END if is_epoch_end else 0) | (_abi.STEP_WAIT if self._waits else 0)
         try:
@@ -202,6 +203,11 @@ class Binding:
                 self.instance.export(masters)
         finals = {i: master.to(table.aliases[i].device, table.dtypes[i]) for i, master in masters.items() if i not in edited}
         return {i: final for i, final in finals.items() if not table.holds(i, final)}
+
+    def take_back(self, ids):
+        """Somebody wrote all of these, also where they show what the plugin wrote: nothing that is on its way is to come."""
+        ids = [i for i in sorted(ids) if i in self.table.ids and not self.table.is_gone(i)]
+        self.table.put([*self.table.find_edited(ids, is_quiet=True), *self.final_values(ids)])
 
     def unseen(self):
         """Context manager: what the plugin does within it leaves parameters as they are."""
@@ -367,6 +373,12 @@ class Binding:
         """Whole or not at all. written: ids that were written in place. kept: names of frozen ones that get a state. Returns the new ids of what was written, the
         values, which binding may have written over, and the ids of other parameters under a name that was known."""
         before, names = self.table, self.names
+        if self.feed.is_releasing and any(self.feed.fired):
+            self.discard()
+            self.feed.forget_firings()
+            raise errors.StateError("release_gradients=True: parameters were unfrozen, added, replaced or moved since the last step, and the "
+                                    "gradients of this one had been given back: its backward counts for nothing. Change them after step() and "
+                                    "call flush() before the next backward")
         members = [(group, list(group["params"])) for group in groups]
         successor = {id(before.params[i]): p for i, p in replaced.items()}
         known = {id(p) for p in before.params} | {id(p) for p in replaced.values()}

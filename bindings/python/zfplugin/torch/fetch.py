@@ -79,7 +79,9 @@ class Fetcher:
         self.instance = self.table = None
         self.ids, self.unhooked = [()] * len(self.modules), []
 
-    def before_forward(self, at, *_):
+    def before_forward(self, at, module, *_):
+        if getattr(module, "_is_replica", False):
+            return  # of DataParallel: a copy, made before; step() fetches for it
         self.is_heard[at] = True
         self.watch.say_forward(self.is_look)
         if self.is_fetched[at]:

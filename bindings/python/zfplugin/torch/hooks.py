@@ -16,6 +16,11 @@ def outside_of_graphs(function):
     return disable(function) if disable is not None else function
 
 
+def with_versions(function):
+    """A function whose tensors are no inference tensors, whatever its caller is in: they have version counters, and no graph."""
+    return torch.inference_mode(False)(torch.no_grad()(function))
+
+
 def on_forward(module, hook):
     """Registers it before the hooks that are there already: those of weight_norm, spectral_norm and pruning read parameters."""
     return module.register_forward_pre_hook(hook, prepend=True)

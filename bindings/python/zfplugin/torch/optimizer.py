@@ -13,6 +13,7 @@ The host is torch's CPU thread, or the streams of one CUDA device (devices.py): 
 there in stream order. Without fetch all parameters are what the model should read next when step() returns; with it they are
 fetched by the model's modules before their forward (fetch.py).
 """
+import contextlib
 import functools
 import logging
 import weakref
@@ -25,7 +26,7 @@ from . import adamw, checkpoint, cut, devices, figures, moments, processes
 from . import groups as hyper_groups
 from .binding import Binding
 from .fetch import Fetcher
-from .hooks import outside_of_graphs
+from .hooks import outside_of_graphs, with_versions
 from .parameters import listed, names_in, split_names, successors
 from .ranks import ALL, number_own, open_ranks
 from .residency import Residency
@@ -218,8 +219,14 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         binding.follow(self.param_groups, is_step=not is_first)
         if binding.feed.is_without_gradients():
             self._say_no_gradient()
+            binding.fetch()  # nobody watches for reads any more
             return loss
-        self.last_report = _report(binding.step(self.param_groups, self.clip_norm, self._is_epoch_end))
+        try:
+            self.last_report = _report(binding.step(self.param_groups, self.clip_norm, self._is_epoch_end))
+        except BaseException:
+            with contextlib.suppress(errors.ZfError):
+                binding.fetch()
+            raise
         self._is_epoch_end = False
         self._tally.made_step()
         self._say_skipped()
@@ -520,6 +527,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
 
         return sharded.Rows(self._binding.table, self._ranks.circles, self._meshes)
 
+    @with_versions
     def _read_moments(self, is_whole=False):
         if self._binding is None:
             return {}

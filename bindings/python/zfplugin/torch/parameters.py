@@ -152,9 +152,13 @@ class ParameterTable:
 
     def _unique_names(self, names):
         """Given names; "paramN" for those without; a repeated name gets its position."""
+        given = [names.get(id(param), "").replace("_orig_mod.", "") for param in self.params]  # torch.compile's wrapper
         used, out = set(), []
-        for i, param in enumerate(self.params):
-            name = (names.get(id(param)) or f"param{i}").replace("_orig_mod.", "")  # torch.compile's wrapper
+        for i, name in enumerate(given):
+            if not name:
+                name = f"param{i}"
+                while name in given:  # of one that was there before
+                    name += "+"
             if name in used:
                 name = f"{name}#{i}"
             used.add(name)
@@ -258,7 +262,11 @@ class ParameterTable:
         """{id: values} into the weights, as if somebody else had written them, whatever stood there before."""
         for i, values in edits.items():
             self.aliases[i].copy_(values)
-        self._put.update(edits)
+        self.put(edits)
+
+    def put(self, ids):
+        """What these show counts as written by somebody else."""
+        self._put.update(ids)
 
     def put_aside(self, before):
         """before: {id: values}. Of what the plugin has written since, parameters show these again until they are asked about. No

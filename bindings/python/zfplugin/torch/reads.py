@@ -25,14 +25,16 @@ from .hooks import is_compiling
 
 _NO_READS = {"size", "numel", "nelement", "element_size", "dim", "ndimension", "stride", "storage_offset", "is_contiguous", "is_floating_point",
              "is_complex", "is_inference", "is_neg", "is_conj", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_",
-             "retain_grad", "data_ptr", "untyped_storage", "storage", "type", "is_shared", "get_device", "__hash__", "__len__", "__set__",
+             "retain_grad", "data_ptr", "untyped_storage", "storage", "is_shared", "get_device", "__hash__", "__len__", "__set__",
              "__delete__", "is_same_size", "has_names", "is_pinned", "is_tensor", "is_storage", "result_type", "__repr__", "__format__"}
 _WRITES = {"copy_", "zero_", "fill_", "normal_", "uniform_", "set_"}
 _READING_ATTRIBUTES = {"data", "T", "mT", "H", "mH", "real", "imag"}
 
 
-def _reads(function):
+def _reads(function, args, kwargs):
     name = getattr(function, "__name__", "")
+    if name == "type":
+        return len(args) > 1 or bool(kwargs)  # else it is asked for
     if name == "__get__":
         return getattr(getattr(function, "__self__", None), "__name__", "") in _READING_ATTRIBUTES
     return name not in _NO_READS
@@ -49,7 +51,7 @@ class _Mode(TorchFunctionMode):
         self.found, self.is_over, self.depth = {}, False, 0
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        if not self.is_over and self.depth <= 0 and not is_compiling() and _reads(function):
+        if not self.is_over and self.depth <= 0 and not is_compiling() and _reads(function, args, kwargs):
             is_write = getattr(function, "__name__", "") in _WRITES
             read = self._look((*args[is_write:], *(kwargs or {}).values()), [])
             if read and self.on_read is not None:

@@ -19,7 +19,7 @@ import weakref
 import torch
 
 from .cut import like, local
-from .hooks import Hook, on_forward
+from .hooks import Hook, on_forward, with_versions
 from .parameters import same_words
 
 
@@ -59,7 +59,7 @@ class FinalWeights:
         if module is self.model():
             self._values = {}
 
-    @torch.no_grad()
+    @with_versions
     def after_state_dict(self, module, state_dict, prefix, _):
         binding, is_whole = self._binding(), module is self.model()
         if binding is not None:
@@ -88,7 +88,7 @@ class FinalWeights:
                 state_dict[key] = like(values[i], state_dict[key])
                 self._given.append((i, values[i], values[i]._version))
 
-    @torch.no_grad()
+    @with_versions
     def take_written(self, *_):
         """What somebody wrote into copies that state_dict() gave goes into the parameters, element by element."""
         if not self._given and not self._older:
@@ -124,11 +124,15 @@ class FinalWeights:
         ids = [i for i, p in binding.table.trainable if local(p).numel() and binding.table.tied_to[i] is None]
         self._loaded = {i: (_digest(binding, final), binding.table.aliases[i].clone()) for i, final in binding.final_values(ids).items()}
 
-    @torch.no_grad()
-    def after_load(self, *_):
+    @with_versions
+    def after_load(self, module, keys):
         binding = self._binding()
         if binding is None:
             return
+        if not self._loaded and binding.feed.is_alone and (self.tally.is_pending() or binding.has_waiting()):
+            named = dict(module.named_parameters(remove_duplicate=False))
+            ids = {binding.table.numbers.get(id(p)) for name, p in named.items() if name not in keys.missing_keys}
+            binding.take_back({binding.table.owner(i) for i in ids - {None}})
         for i, (digest, visible) in self._loaded.items():
             alias = binding.table.aliases[i]
             if not binding.table.is_gone(i) and _digest(binding, alias) == digest:
