@@ -138,7 +138,12 @@ static layout_t *lay_out(zs_ranks_t *ranks, const zx_case_t *c) {
     for (uint32_t m = 0; is_sharded(ranks) && m < zo_n_matrices(ranks->oracle); m++) {
         zo_matrix_info_t info;
         zo_matrix_info(ranks->oracle, m, &info);
-        cut_matrix(ranks, c, &info, of_cohort[ranks->kinds[info.param] == ZS_EXPERT][info.cohort], out);
+        const zs_kind_t kind = ranks->kinds[info.param];
+        uint64_t unseen[MOST_RANKS] = {0}; /* other models deal what they share without the rest of this one */
+        uint64_t *of_own = of_cohort[kind == ZS_EXPERT][info.cohort];
+        cut_matrix(ranks, c, &info, kind == ZS_SHARED ? unseen : of_own, out);
+        for (uint32_t r = 0; kind == ZS_SHARED && r < MOST_RANKS; r++)
+            of_own[r] += unseen[r];
     }
     free(of_cohort);
     return out;

@@ -72,6 +72,7 @@ typedef struct zo_decl {
     double norm_factor; /* of its sum of squares, where others count as well; 0 = 1 */
     uint32_t n_owners;  /* 0 = the configuration's */
     int is_sharded;     /* it lives as shards */
+    int is_shared;      /* other models hold it, too */
     zo_dtype_t dtype, grad_dtype;
     uint32_t group;
     const void *visible; /* [elements] of dtype, copied */

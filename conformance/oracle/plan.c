@@ -78,7 +78,8 @@ static void cut_param(zo_t *o, uint32_t id, uint64_t total) {
     uint64_t batches = product(d->shape, 0, d->n_batch_axes);
     uint64_t rows = rows_of(d), cols = o->params[id].n_elems / (batches * rows);
     uint64_t least = o->config.block_elems ? o->config.block_elems : 65536;
-    uint64_t nb = n_blocks(rows, cols, total / 1024 > least ? total / 1024 : least);
+    uint64_t share = (d->is_shared ? o->params[id].n_elems : total) / 1024;
+    uint64_t nb = n_blocks(rows, cols, share > least ? share : least);
     for (uint64_t b = 0; b < batches; b++)
         for (uint64_t i = 0; i < nb; i++) {
             uint64_t begin = i * rows / nb, end = (i + 1) * rows / nb;
