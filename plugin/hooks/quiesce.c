@@ -9,8 +9,9 @@
 
 /* ---- FLUSH ------------------------------------------------------------------------------------------------------- */
 
-static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
-    zf_status_t st = zfi_fetch_check_released(inst, "quiesce", err);
+static zf_status_t flush(zf_instance_t *inst, zf_status_t st, zf_error_t *err) {
+    if (!st)
+        st = zfi_fetch_check_released(inst, "quiesce", err);
     st = zfi_reduce_meet_all(inst, st, "quiesce", err);
     if (!st)
         st = zfi_drain(inst, err);
@@ -53,7 +54,7 @@ static zf_status_t come_to_rest(zf_instance_t *inst, const zf_quiesce_args_t *ar
 }
 
 zf_status_t zfi_quiesce(zf_instance_t *inst, const zf_quiesce_args_t *given, zf_error_t *err) {
-    zf_quiesce_args_t args;
+    zf_quiesce_args_t args = {0};
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "quiesce", err);
     if (st)
         return st;
@@ -62,8 +63,10 @@ zf_status_t zfi_quiesce(zf_instance_t *inst, const zf_quiesce_args_t *given, zf_
         st = check_args(inst, &args, err);
     if (!st)
         st = come_to_rest(inst, &args, err);
-    if (!st)
-        st = args.mode == ZF_QUIESCE_FLUSH ? flush(inst, err) : zfi_drain(inst, err);
+    if (args.mode == ZF_QUIESCE_FLUSH)
+        st = flush(inst, st, err);
+    else if (!st)
+        st = zfi_drain(inst, err);
     if (!st)
         inst->state = ZFI_STATE_QUIESCED;
     return zfi_hook_end(inst, st, err);

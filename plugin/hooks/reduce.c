@@ -167,7 +167,7 @@ static zf_status_t check_agreements(zf_instance_t *inst, const circle_t *circle)
         if (other->is_discarded != first->is_discarded)
             return disagree(inst, circle, r, "DISCARD");
         if (other->events != first->events)
-            return disagree(inst, circle, r, "what was called between the steps (FLUSH, params_changed)");
+            return disagree(inst, circle, r, "what was called between the steps (FLUSH, load, params_changed)");
         if (other->arguments != first->arguments && !first->is_discarded)
             return disagree(inst, circle, r,
                             "the arguments of step (hyper-parameters, unscale, clip_norm, host_norm, EPOCH_END)");
@@ -228,8 +228,12 @@ static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
 }
 
 static zf_status_t agree_on_list(zf_instance_t *inst, zfi_agreement_t *own, const zfi_group_list_t *list) {
+    const zfi_clock_t *clock = &inst->run->clock;
+    const uint64_t schedule[] = {clock->t, clock->base, clock->steps_before};
     own->arguments = digest_arguments(&inst->run->ranks, list);
     own->events = list->events;
+    if (list->which == 0) /* it has windows, and another model may have come by other calls to this step */
+        own->events = zfi_crc32(own->events, schedule, sizeof schedule);
     return gather(inst, &(circle_t){list->index, list->name, list->place, zfi_agreement_nbytes(list->n), list->n, list},
                   own);
 }

@@ -268,12 +268,20 @@ static void expert_of_others(job_t *job) {
         job->config = stage_1;
 }
 
+static void flush_alone(job_t *job) {
+    train(job);
+    if (job->st >= 0 && !is_second(job))
+        job->st = zt_quiesce(&job->rig, ZF_QUIESCE_FLUSH);
+    train(job);
+}
+
 ZT_TEST(models_that_share_train_alike) {
     static const char stochastic[] = COMMON "moments_dtype = bfloat16_stochastic\n";
     job_t job = {.declare = other_number, .script = train, .n_more = N_MOST - N_PARAMS};
     expect(&job, 1, ZF_OK, "");
     job.config = stochastic;
     expect(&job, 1, ZF_ERR_RANKS, "by number ");
+    expect(&(job_t){.declare = expert_of_both, .script = flush_alone}, 1, ZF_ERR_RANKS, "in what was called between");
     expect(&(job_t){.declare = expert_of_others, .script = train}, 1, ZF_ERR_RANKS,
            "\"[shard] stage = 0\" and \"[shard] stage = 1\"");
 }
