@@ -111,8 +111,8 @@ static zf_status_t look(const zfi_comm_t *comm, const group_t *group, ticket_t *
     comm->env.ops->info(comm->env.device, &info);
     if (info.has_few_queues)
         return zfi_error(err, ZF_ERR_RANKS, "create",
-                         "CUDA_DEVICE_MAX_CONNECTIONS lets streams share hardware queues, where NCCL in two directions "
-                         "can stand still; unset it");
+                         "CUDA_DEVICE_MAX_CONNECTIONS or CUDA_LAUNCH_BLOCKING lets streams wait for one another, where "
+                         "NCCL in two directions can stand still; unset it");
     rc = group->rank == 0 ? nccl->ncclGetUniqueId(&out->id) : ZFI_NCCL_SUCCESS;
     if (rc == ZFI_NCCL_SUCCESS)
         return ZF_OK;

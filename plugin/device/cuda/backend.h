@@ -15,8 +15,9 @@
  *
  * Without 64-bit memory operations (an attribute of the device) signals are events that the monitor asks for. Then, and
  * where the process asks for fewer hardware queues than the driver takes by itself (CUDA_DEVICE_MAX_CONNECTIONS; some
- * trainers set 1), no stream carries a wait for a word at all: the plugin's streams park it, and a hook that would put
- * one into a stream of the host waits itself. A host function never waits, for a context may run them one by one.
+ * trainers set 1) or for launches that wait (CUDA_LAUNCH_BLOCKING), no stream carries a wait for a word at all: the
+ * plugin's streams park it, and a hook that would put one into a stream of the host waits itself. A host function never
+ * waits, for a context may run them one by one.
  *
  * Room. A driver takes about a thousand commands per stream; a call that brings one more blocks until one is over.
  *  - A stream of the plugin: what is in flight is counted (flight.c), never above `most_in_flight`, and operations
@@ -134,7 +135,7 @@ struct zfi_device {
     CUdevice id;
     CUcontext context;
     int has_context, has_memops, n_processors;
-    int has_few_queues; /* CUDA_DEVICE_MAX_CONNECTIONS below the driver's own number: streams wait behind others */
+    int has_few_queues; /* of the environment (device.c): streams wait behind others, and none may wait for a word */
     uint32_t most_in_flight;
     int lowest_priority, highest_priority, n_created;
     zfi_cuda_kernels_t *kernels;

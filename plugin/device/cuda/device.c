@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "device/cuda/backend.h"
@@ -80,9 +81,16 @@ static void read_most_in_flight(zfi_device_t *device) {
     device->most_in_flight = forced && atoi(forced) >= 16 ? (uint32_t)atoi(forced) : ZFI_CUDA_IN_FLIGHT;
 }
 
+/* Streams share hardware queues, or every launch waits until it has run and keeps others from the driver meanwhile. */
+static int has_few_queues(void) {
+    const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS"), *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+    return (connections && atoi(connections) >= 1 && atoi(connections) < ZFI_CUDA_QUEUES) ||
+           (blocking && atoi(blocking) != 0);
+}
+
 /* ZF_CUDA_MEMOPS=0 in the environment takes the way of devices without 64-bit memory operations, for tests. */
 static zf_status_t read_attributes(zfi_device_t *device, zf_error_t *err) {
-    const char *forced = getenv("ZF_CUDA_MEMOPS"), *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    const char *forced = getenv("ZF_CUDA_MEMOPS");
     int same_address = 0;
     const struct attribute {
         CUdevice_attribute which;
@@ -99,13 +107,35 @@ static zf_status_t read_attributes(zfi_device_t *device, zf_error_t *err) {
     }
     if (forced && strcmp(forced, "0") == 0)
         device->has_memops = 0;
-    device->has_few_queues = connections && atoi(connections) >= 1 && atoi(connections) < ZFI_CUDA_QUEUES;
+    device->has_few_queues = has_few_queues();
     if (!same_address)
         return zfi_error(err, ZF_ERR_DEVICE, "create",
                          "CUDA device %d reaches page-locked memory only at addresses of its own; kernels of this "
                          "plugin need the host's",
                          (int)device->id);
     return ZF_OK;
+}
+
+/* The pages that lie whole in it. */
+static void advise_pages(void *memory, size_t nbytes, int advice) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)memory;
+    uintptr_t first = (at + page - 1) / page * page, end = (at + nbytes) / page * page;
+    if (first < end)
+        (void)madvise((void *)first, end - first, advice);
+}
+
+/* Page-locked memory. A child of fork does not get it: it would be given a copy of every page at once, or, before Linux
+ * 5.10, the parent would go on with the copy while the device keeps the page. */
+static CUresult lock_pages(const zfi_cuda_driver_t *driver, void *memory, size_t nbytes) {
+    CUresult rc = driver->cuMemHostRegister(memory, nbytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (!rc)
+        advise_pages(memory, nbytes, MADV_DONTFORK);
+    return rc;
+}
+
+static void unlock_pages(const zfi_cuda_driver_t *driver, void *memory, size_t nbytes) {
+    (void)driver->cuMemHostUnregister(memory); /* what could not be registered is refused, and that is all */
+    advise_pages(memory, nbytes, MADV_DOFORK);
 }
 
 static zf_status_t map_words(zfi_device_t *device, zf_error_t *err) {
@@ -115,7 +145,7 @@ static zf_status_t map_words(zfi_device_t *device, zf_error_t *err) {
     if (memory == MAP_FAILED)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for the CUDA backend's words");
     device->words = memory;
-    rc = device->driver->cuMemHostRegister(memory, nbytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    rc = lock_pages(device->driver, memory, nbytes);
     if (rc)
         return refuse(device, rc, "page-locking memory", err);
     device->is_pinned = 1;
@@ -276,7 +306,7 @@ static zf_status_t cuda_pin(zfi_device_t *device, void *memory, uint64_t nbytes,
     char reason[192];
     CUresult rc;
     zfi_cuda_enter(device);
-    rc = device->driver->cuMemHostRegister(memory, nbytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    rc = lock_pages(device->driver, memory, nbytes);
     zfi_cuda_leave(device);
     *out_is_pageable = 0;
     if (!rc)
@@ -287,9 +317,8 @@ static zf_status_t cuda_pin(zfi_device_t *device, void *memory, uint64_t nbytes,
 }
 
 static void cuda_unpin(zfi_device_t *device, void *memory, uint64_t nbytes) {
-    (void)nbytes;
     zfi_cuda_enter(device);
-    (void)device->driver->cuMemHostUnregister(memory); /* what could not be registered is refused, and that is all */
+    unlock_pages(device->driver, memory, nbytes);
     zfi_cuda_leave(device);
 }
 

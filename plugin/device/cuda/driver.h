@@ -25,6 +25,7 @@ enum { ZFI_CUDA_DRIVER_VERSION = 12000 };
     X(cuCtxPopCurrent)                                                                                                 \
     X(cuCtxGetStreamPriorityRange)                                                                                     \
     X(cuMemGetInfo)                                                                                                    \
+    X(cuMemGetAddressRange)                                                                                            \
     X(cuMemAlloc)                                                                                                      \
     X(cuMemFree)                                                                                                       \
     X(cuMemAddressReserve)                                                                                             \

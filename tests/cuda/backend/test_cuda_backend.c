@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -535,6 +536,57 @@ ZT_TEST(memory_is_released_and_comes_again) {
     ops->unpin(device, seen, NBYTES);
     for (int i = 0; i < N_BLOCKS; i++)
         ops->free(device, blocks[i].memory, NBYTES);
+}
+
+/* One range over all allocations, as the list of a stream merges what adjoins; more pieces than may be in flight. */
+ZT_TEST(copies_end_where_allocations_do) {
+    enum { N = 40, NBYTES = 1024 };
+    static unsigned char there[N * NBYTES], back[N * NBYTES];
+    CUdeviceptr at[N];
+    zfi_range_t up, down[2];
+    setenv("FAKECUDA_ADJOIN", "1", 1);
+    setenv("ZF_CUDA_IN_FLIGHT", "16", 1);
+    open_all();
+    for (int i = 0; i < N; i++)
+        ck_assert_int_eq(cuMemAlloc(&at[i], NBYTES), CUDA_SUCCESS);
+    ck_assert_uint_eq(at[N - 1] - at[0], (N - 1) * NBYTES);
+    for (int i = 0; i < N * NBYTES; i++)
+        there[i] = (unsigned char)(i % 251);
+    up = (zfi_range_t){(void *)(uintptr_t)at[0], there, sizeof there};
+    down[0] = (zfi_range_t){back, up.to, NBYTES * 3 / 2}; /* ends within one */
+    down[1] =
+        (zfi_range_t){back + down[0].nbytes, (unsigned char *)up.to + down[0].nbytes, sizeof back - down[0].nbytes};
+    enqueue(own, zfi_op_up(&up, 1));
+    enqueue(own, zfi_op_down(down, 2));
+    await_all(own);
+    ck_assert(memcmp(there, back, sizeof back) == 0);
+}
+
+/* Whether a child of fork has the page. */
+static int is_a_childs(unsigned char *page) {
+    unsigned char is_in_core;
+    int status;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(mincore(page, 1, &is_in_core) == 0);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    return WEXITSTATUS(status);
+}
+
+ZT_TEST(page_locked_memory_is_not_a_childs) {
+    enum { NBYTES = 1 << 16 };
+    unsigned char *memory = mmap(NULL, NBYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    open_all();
+    ck_assert_int_eq(ops->pin(device, memory, NBYTES, &(int){0}, NULL), ZF_OK);
+    ck_assert(!is_a_childs(memory) && !is_a_childs(device->words));
+    ops->unpin(device, memory, NBYTES);
+    ck_assert(is_a_childs(memory));
+}
+
+ZT_TEST(launches_that_wait_are_like_few_queues) {
+    setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+    open_all();
+    ck_assert(device->has_few_queues);
 }
 
 ZT_TEST(a_device_that_cannot_release_is_refused) {

@@ -16,6 +16,7 @@ static const struct {
     {"CUDA_DEVICE_MAX_CONNECTIONS", &fc_config.n_queues, 0},
     {"FAKECUDA_DEPTH", &fc_config.depth, FC_DRAWN},
     {"FAKECUDA_DEVICE_BYTES", &fc_config.device_nbytes, 1ull << 30},
+    {"FAKECUDA_ADJOIN", &fc_config.adjoins, 0},
     {"FAKECUDA_MEMOPS", &fc_config.has_memops, 1},
     {"FAKECUDA_VMM", &fc_config.has_virtual_memory, 1},
     {"FAKECUDA_HOST_POINTER", &fc_config.has_host_pointer, 1},

@@ -26,6 +26,7 @@ typedef struct fc_config {
     uint64_t n_queues;           /* CUDA_DEVICE_MAX_CONNECTIONS; 0: one per stream */
     uint64_t depth;              /* commands that a queue takes; 0: any number; FC_DRAWN: about 1,000, drawn for each */
     uint64_t device_nbytes;      /* of the device's memory */
+    uint64_t adjoins;            /* allocations of device memory have no gap between them */
     uint64_t has_memops;         /* CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS */
     uint64_t has_host_pointer;   /* what an attribute says of registered memory, no more */
     uint64_t has_virtual_memory; /* cuMemCreate, cuMemMap: memory at reserved addresses */
@@ -108,7 +109,7 @@ int fc_zone_of(uint64_t a, fc_zone_t *out);
 /* As kernels find memory. */
 int fc_find_for_kernel(uint64_t a, emu_range_t *out);
 int fc_is_in_window(uint64_t a);
-uint64_t fc_window_range(uint64_t nbytes); /* fresh addresses, with a gap behind them */
+uint64_t fc_window_range(uint64_t nbytes); /* fresh addresses, with a gap behind them unless they adjoin */
 void fc_add_zone(const fc_zone_t *zone);
 void fc_remove_zone(uint64_t lo);
 /* Bytes behind [a, a + n) for a copy: device memory, page-locked or any host memory. NULL: no place for copies. */

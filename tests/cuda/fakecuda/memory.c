@@ -28,7 +28,7 @@ int fc_memory_start(void) {
 int fc_is_in_window(uint64_t a) { return a - window < window_nbytes; }
 
 uint64_t fc_window_range(uint64_t nbytes) {
-    uint64_t size = (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + PAGE;
+    uint64_t size = (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + (fc_config.adjoins ? 0 : PAGE);
     return __atomic_fetch_add(&next_free, size, __ATOMIC_RELAXED);
 }
 
@@ -185,6 +185,18 @@ FC_API cuMemFree(CUdeviceptr at) {
     fc_remove_zone(z.lo);
     fc_give_device_bytes(z.bytes, z.hi - z.lo, z.is_plugin);
     return st;
+}
+
+FC_API cuMemGetAddressRange(CUdeviceptr *base, size_t *nbytes, CUdeviceptr at) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    fc_zone_t z;
+    if (st)
+        return st;
+    if (!fc_zone_of(at, &z) || z.kind != FC_DEVICE_MEMORY)
+        return CUDA_ERROR_NOT_FOUND;
+    *base = z.lo;
+    *nbytes = z.hi - z.lo;
+    return CUDA_SUCCESS;
 }
 
 FC_API cuMemGetInfo(size_t *free_nbytes, size_t *total) {
