@@ -44,7 +44,13 @@ check() {
 check_python() {
     python_packages=
     has_command python3 || python_packages=" python3"
-    sh "$(dirname "$0")/python.sh" >/dev/null || python_packages="$python_packages python3-scipy python3-matplotlib"
+    if ! sh "$(dirname "$0")/python.sh" >/dev/null; then
+        if [ -n "${ZF_PYTHON:-}" ] && [ "$for_tests" -eq 0 ]; then
+            echo "deps.sh: $ZF_PYTHON lacks scipy or matplotlib: pip install them there, or unset ZF_PYTHON" >&2
+            exit 1
+        fi
+        python_packages="$python_packages python3-scipy python3-matplotlib"
+    fi
     if [ "$for_tests" -eq 0 ]; then
         missing_required=$missing_required$python_packages
     else

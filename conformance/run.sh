@@ -24,7 +24,7 @@ for arg in "$@"; do
         sed -n '2,/^set -u/s/^# \{0,1\}//p' "$root/conformance/run.sh"
         exit 0
         ;;
-    --plugin | --out)
+    --plugin | --plugin=* | --out | --out=*)
         echo "run.sh: $arg is set by this script (build/release and build/glue); zf-conform glue takes another one" >&2
         exit 2
         ;;
@@ -75,5 +75,5 @@ preface exact "$conform" exact --plugin "$plugin" --cases 200
 echo "== glue"
 "$conform" glue --plugin "$plugin" --out "$root/build/glue" "$@"
 rc=$?
-[ "$rc" -ne 0 ] || exit "$status"
+[ "$status" -eq 0 ] || exit "$status"
 exit "$rc"

@@ -459,7 +459,7 @@ stage_waits() { in_two_trees waits leave_out; }
 
 # Where a report ends a process the case fails.
 export ASAN_OPTIONS="detect_leaks=0:exitcode=99${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
-export TSAN_OPTIONS="halt_on_error=1:exitcode=99:suppressions=$PWD/tests/tsan.supp${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
+export TSAN_OPTIONS="halt_on_error=1:exitcode=99:suppressions='$PWD/tests/tsan.supp'${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
 case $only in asan | tsan | faults | waits) ;; *) build . build/cuda ;; esac || {
     say "the build failed: build/cuda/cuda.log"
     tail -n 20 build/cuda/cuda.log

@@ -196,7 +196,7 @@ count() {
 sanitizers() {
     ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:exitcode=99${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
     UBSAN_OPTIONS="print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}"
-    TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:exitcode=99:suppressions=$root/tests/tsan.supp${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
+    TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:exitcode=99:suppressions='$root/tests/tsan.supp'${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
     export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
 }
 

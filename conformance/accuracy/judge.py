@@ -36,7 +36,8 @@ def verdict(plugin, baseline, margin: float) -> dict:
       PASS          the lower bound lies above -margin
       FAIL          the upper bound lies below -margin
       INCONCLUSIVE  else, or fewer than two seeds; seeds_needed would settle it at this mean and spread (0: no number is known to)
-    Equal differences (sd = 0, as of a plugin that is AdamW to the bit) make both bounds the mean."""
+    Equal differences (sd = 0, as of a plugin that is AdamW to the bit) make both bounds the mean; two alone may be so by
+    chance, as scores are counts of rows, and say nothing unless they are 0."""
     plugin, baseline = np.asarray(plugin, float), np.asarray(baseline, float)
     if len(plugin) == 0 or len(plugin) != len(baseline):
         raise NoVerdict(f"found {len(plugin)} scores of the plugin and {len(baseline)} of AdamW; as many, and two at least, are needed")
@@ -47,10 +48,11 @@ def verdict(plugin, baseline, margin: float) -> dict:
             raise NoVerdict(f"{whose}'s score {i + 1} is {scores[i]}; a finite number is needed")
     d, n = plugin - baseline, len(plugin)
     mean, sd = float(d.mean()), float(d.std(ddof=1)) if n > 1 else 0.0
-    half = half_width(sd, n) if n > 1 else math.inf
+    is_known = n > 2 or (n == 2 and (sd > 0 or mean == 0))
+    half = half_width(sd, n) if is_known else math.inf
     lower, upper = mean - half, mean + half
     kind = "PASS" if lower > -margin else "FAIL" if upper < -margin else "INCONCLUSIVE"
-    needed = seeds_needed(abs(mean + margin), sd) if n > 1 else 2
+    needed = seeds_needed(abs(mean + margin), sd) if is_known else n + 1
     return {"verdict": kind, "n_seeds": n, "mean_difference": mean, "standard_deviation": sd, "lower": lower, "upper": upper,
             "margin": margin, "seeds_needed": needed if kind == "INCONCLUSIVE" else 0}
 
@@ -94,7 +96,7 @@ def start(plugin, adamw, n_start: int, tolerance: float | None) -> dict:
     x, y = (np.array([r["losses"] for r in reports], float) for reports in (plugin, adamw[:len(plugin)]))
     difference = np.abs(x - y) / np.maximum(np.abs(y), 1e-12)
     difference[~np.isfinite(difference)] = math.inf
-    n = min(n_start, START_STEPS, x.shape[1])
+    n = min(n_start if n_start > 1 else 0, START_STEPS, x.shape[1])  # the first loss comes before any update
     unequal = np.flatnonzero((x != y).any(axis=0))
     out = {"steps": n, "equal_steps": int(unequal[0]) if len(unequal) else x.shape[1], "largest_difference": 0.0, "seed": 0, "step": 0,
            "allowed": tolerance, "conforms": True}

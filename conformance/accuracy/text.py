@@ -64,7 +64,7 @@ def seeds_lines(c: dict) -> list[str]:
 
 def start_line(s: dict) -> str:
     if s["steps"] == 0:
-        return "  start         not checked: the plugin does not say how long its warm-up is"
+        return "  start         not checked: the plugin names no warm-up, or one of a step, whose loss comes before any update"
     said = "shown" if s["allowed"] is None else "PASS" if s["conforms"] else "FAIL"
     if s["equal_steps"] >= s["steps"]:
         found = f"equal in every digit (so up to step {s['equal_steps']})"

@@ -125,7 +125,11 @@ static void print_end(const zx_options_t *o, const zx_totals_t *t, time_t second
     printf("seed %" PRIu64 ", %" PRIu64 " cases, instruction sets:", o->seed, t->n_done);
     for (uint32_t i = 0; i < o->n_isas; i++)
         printf(" %s", o->isas[i][0] ? o->isas[i] : "the plugin's choice");
-    printf("; %lld s: %s\n", (long long)seconds, t->n_failures ? "DOES NOT CONFORM" : "conforms");
+    printf("; %lld s: %s", (long long)seconds, t->n_failures ? "DOES NOT CONFORM" : "conforms");
+    for (int i = 1; i <= ZX_N_LAWS; i++)
+        if (is_without_state(t, i))
+            printf(", but law %d is skipped", i);
+    printf("\n");
 }
 
 int zx_exact_main(int argc, char **argv) {
@@ -152,6 +156,8 @@ int zx_exact_main(int argc, char **argv) {
         setenv(ZX_PLAIN_ENV, "1", 1);
     if (o.child)
         return zx_child_main(&o);
+    if (zx_device_is_gpu() && zx_device_find() != 0)
+        return 2;
     if (zx_run_batches(&o, &totals) != 0)
         return 2;
     if (!o.is_quiet) {

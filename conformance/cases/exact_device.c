@@ -27,18 +27,24 @@ static void check(int rc, const char *what) {
     exit(2);
 }
 
+int zx_device_find(void) {
+    char why[256];
+    int rc;
+    if (zf_cuda_driver_open(&device.cuda, why, sizeof why) != 0)
+        return fprintf(stderr, "zf-conform exact: --device cuda: %s\n", why), -1;
+    if ((rc = device.cuda.Init(0)) != 0)
+        return fprintf(stderr, "zf-conform exact: --device cuda: CUDA does not start: error %d\n", rc), -1;
+    return 0;
+}
+
 static void open_device(void) {
     zf_cuda_driver_t *cuda = &device.cuda;
-    char why[256];
     void *lent;
     int number;
     if (device.is_open)
         return;
-    if (zf_cuda_driver_open(cuda, why, sizeof why) != 0) {
-        fprintf(stderr, "zf-conform exact: --device cuda: %s\n", why);
+    if (zx_device_find() != 0)
         exit(2);
-    }
-    check(cuda->Init(0), "cuInit");
     check(cuda->DeviceGet(&number, 0), "cuDeviceGet");
     check(cuda->DevicePrimaryCtxRetain(&device.context, number), "cuDevicePrimaryCtxRetain");
     check(cuda->CtxSetCurrent(device.context), "cuCtxSetCurrent");

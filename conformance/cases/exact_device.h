@@ -18,6 +18,8 @@
 /* Whether tensors live on a GPU; int32_t: ZF_DEVICE_... */
 int zx_device_is_gpu(void);
 int32_t zx_device_type(void);
+/* 0: there is a driver, and it starts; else says what is wrong. */
+int zx_device_find(void);
 
 /* Whether cases take no more than the least backend has: AdamW on float32, every gradient replayed, none resident. */
 #define ZX_PLAIN_ENV "ZF_CONFORM_PLAIN"

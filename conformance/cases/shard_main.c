@@ -242,6 +242,9 @@ int zs_shard_main(int argc, char **argv) {
     ranks->save_to = o.save;
     ranks->load_from = o.load;
     ranks->split_by = o.split;
+    if (ranks->size == 1)
+        fprintf(stderr,
+                "zf-conform shard: one rank alone, nothing is exchanged (more: mpirun -n P zf-conform shard)\n");
     int status = run_all(&o, ranks);
     fflush(stdout);
     zs_ranks_close(ranks);

@@ -151,6 +151,8 @@ class Program(unittest.TestCase):
         self.assertIn("| s8-lag1-0 |", (self.root / "out" / "defaults.md").read_text())
         more = self.start(*tasks, "--settings", "s8-lag1-0,s4-lag0-auto", "--must", "s4-lag0-auto", "--seeds", "1", "--kept")
         self.assertEqual(more.returncode, 1, more.stderr)  # it was not run, and --kept makes no run
+        more = self.start(*tasks, "--settings", "s8-lag1-0", "--must", "s1-lag0-0", "--seeds", "3", "--kept")
+        self.assertEqual(more.returncode, 1, more.stderr)  # one seed of three
 
     def test_what_is_missing_is_named_in_one_line(self):
         for arguments, said in ((("--tasks", "cola-tune"), "cola-tune needs --model"), (("--tasks", "sst2"), "task 'sst2'"),

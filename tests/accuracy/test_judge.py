@@ -42,7 +42,8 @@ class Verdict(unittest.TestCase):
                 ([80.0, 81.0, 82.0, 83.0], [80.5, 81.6, 82.4, 83.5], 1.0, "PASS"),  # worse, within the margin
                 ([70.0, 71.0, 69.5], [80.5, 81.0, 80.0], 1.0, "FAIL"), ([75.0, 86.0], [80.0, 81.0], 1.0, "INCONCLUSIVE"),
                 ([79.9, 81.0, 81.9], [80.0, 81.0, 82.0], 0.1, "INCONCLUSIVE"), ([80.0, 81.0], [80.0, 81.0], 1.0, "PASS"),
-                ([78.0, 79.0], [80.0, 81.0], 1.0, "FAIL"), ([79.0, 80.0], [80.0, 81.0], 1.0, "INCONCLUSIVE")):  # the last: on the margin
+                ([78.0, 79.0, 80.0], [80.0, 81.0, 82.0], 1.0, "FAIL"), ([80.0, 80.0], [80.9, 80.9], 1.0, "INCONCLUSIVE"),  # equal by chance
+                ([79.0, 80.0, 81.0], [80.0, 81.0, 82.0], 1.0, "INCONCLUSIVE")):  # on the margin
             self.assertEqual(judge.verdict(plugin, baseline, margin)["verdict"], said, (plugin, baseline))
 
     def test_seeds_that_would_settle_it(self):
@@ -52,8 +53,9 @@ class Verdict(unittest.TestCase):
         self.assertLess(judge.half_width(sd, n), distance)
         self.assertGreaterEqual(judge.half_width(sd, n - 1), distance)
         self.assertIn(f"about {n} seeds would settle it", judge.sentence(found))
-        self.assertEqual(judge.verdict([79.0, 80.0], [80.0, 81.0], 1.0)["seeds_needed"], 0)
+        self.assertEqual(judge.verdict([79.0, 80.0, 81.0], [80.0, 81.0, 82.0], 1.0)["seeds_needed"], 0)
         self.assertEqual(judge.verdict([90.0], [10.0], 1.0)["seeds_needed"], 2)
+        self.assertEqual(judge.verdict([90.0] * 2, [10.0] * 2, 1.0)["seeds_needed"], 3)
 
     def test_what_cannot_be_judged(self):
         for plugin, baseline, margin, said in (([], [], 1.0, "found 0 scores"), ([1.0, 2.0], [1.0], 1.0, "and 1 of AdamW"),
@@ -111,6 +113,9 @@ class Start(unittest.TestCase):
         near = judge.start([self.adamw[0], report([1.1, 1.0 + 9e-6, 0.9, 0.8])], self.adamw, 4, 1e-5)
         self.assertEqual((near["conforms"], near["equal_steps"], near["seed"], near["step"]), (True, 1, 2, 2))
         self.assertAlmostEqual(near["largest_difference"], 9e-6)
+
+    def test_a_loss_before_any_update_tells_nothing(self):
+        self.assertEqual(judge.start([report([1.0, 0.5])], [report([1.0, 0.9])], 1, 1e-5)["steps"], 0)
 
 
 class Figures(unittest.TestCase):

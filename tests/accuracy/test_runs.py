@@ -117,6 +117,9 @@ class Campaign(StandIn):
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("start         FAIL", done.stdout)
         self.assertIn("FAIL: the plugin does not train as AdamW does", done.stdout)
+        done = self.start("--task", "sst2,cola")  # of which there are no files
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, "zf-conform glue: .*CoLA")
 
     def test_failures_say_whose_they_are(self):
         for status, ends in ((1, 1), (2, 2), (127, 2)):  # training failed; it could not start; there is no program

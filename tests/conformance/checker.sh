@@ -40,6 +40,8 @@ again=$("$conform" $repeat)
 [ "$(echo "$first" | grep '^law [0-9]:')" = "$(echo "$again" | grep '^law [0-9]:')" ] ||
     fail "not repeated: $first -- $again"
 
+CUDA_VISIBLE_DEVICES= "$conform" exact --plugin "$wrong" --device cuda --cases 8 >/dev/null 2>&1 # no driver, or no device
+[ $? -eq 2 ] || fail "no device is not \"could not run\""
 "$conform" exact --plugin /nowhere/libzfplugin.so --cases 1 >/dev/null 2>&1
 [ $? -eq 2 ] || fail "a missing plugin: exit status is not 2"
 "$conform" exact --laws 3 >/dev/null 2>&1

@@ -65,7 +65,7 @@ def setting_figures(setting: Setting, cells, seeds, runs: dict) -> dict:
     return {"name": setting.name, "overrides": list(setting.overrides), "bar": bar, "mean": number(mean), "worst": number(worst),
             "worst_cell": own[means.index(worst)]["cell"] if own else "",
             "error": number(math.hypot(*errors) / len(errors)) if errors and None not in errors else None,
-            "verdict": verdict(bar, mean, worst, len(own) == len(cells)), "cells": own}
+            "verdict": verdict(bar, mean, worst, [len(f["gaps"]) for f in own] == [len(seeds)] * len(cells)), "cells": own}
 
 
 def cell_source(cell: Cell, seeds, runs: dict) -> dict:
