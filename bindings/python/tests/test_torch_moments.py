@@ -99,8 +99,8 @@ class State(TorchTest):
                 self.assertEqual((mine["step"], mine["step"].dtype), (other["step"], other["step"].dtype))
                 for name in ("exp_avg", "exp_avg_sq"):
                     self.assertLess((mine[name] - other[name]).abs().max().item(), 1e-5)
-        with self.assertRaises(KeyError):
-            opt.state[torch.nn.Parameter(torch.zeros(1))]
+        other = torch.nn.Parameter(torch.zeros(1))
+        self.assertEqual((opt.state[other], other in opt.state, reference.state[other]), ({}, False, {}))
 
     def test_other_rules(self):
         for rule, names in (("sgd", {"step", "momentum_buffer"}), ("lion", {"step", "exp_avg"}),
@@ -113,14 +113,17 @@ class State(TorchTest):
         """It is a copy: an edit would do nothing, without a word."""
         model, opt = self.alone()
         plain_step(model, opt, 0)
-        opt.state[model[0].weight]["exp_avg"].zero_()
-        with self.assertRaisesRegex(zfplugin.StateError, '"0.weight".*params_changed'):
-            plain_step(model, opt, 1)
+        for edit in (lambda entry: entry["exp_avg"].zero_(), lambda entry: entry.update(exp_avg=torch.zeros(24, 8)), dict.clear,
+                     lambda entry: entry.update(seen=1)):
+            edit(opt.state[model[0].weight])
+            with self.assertRaisesRegex(zfplugin.StateError, '"0.weight".*params_changed'):
+                plain_step(model, opt, 1)
         plain_step(model, opt, 2)
         for attempt in (lambda: opt.state.__setitem__(model[0].weight, {}), lambda: opt.state.clear(),
                         lambda: opt.state.pop(model[0].weight)):
             with self.assertRaisesRegex(zfplugin.StateError, "copy"):
                 attempt()
-        moved = {name: tensor.to("cpu") for name, tensor in opt.state[model[0].weight].items()}
+        moved = {name: tensor.clone() for name, tensor in opt.state[model[0].weight].items()}
         opt.state[model[0].weight] = moved  # what loops over devices do (Lightning)
+        opt.state[model[2].weight]["exp_avg"] = opt.state[model[2].weight]["exp_avg"].clone()
         plain_step(model, opt, 3)

@@ -56,6 +56,17 @@ class Added(RebindTest):
         self.assertEqual([int(opt.state[p]["step"]) for p in (a, b, c)], [12, 6, 12])
         self.assert_same(ours, theirs, flushed=(opt,))
 
+    def test_equal_names_that_come_and_go(self):
+        nets = [torch.nn.Linear(8, 8, bias=False) for _ in range(6)]
+        pool = torch.nn.AdaptiveAvgPool1d(4)
+        opt = self.zenflow([{"params": list(net.named_parameters())} for net in nets[:3]], **HYPER)
+        for i, net in enumerate(nets[3:]):
+            train(torch.nn.Sequential(*nets[i:i + 3], pool), opt, (i,))
+            del opt.param_groups[0]
+            opt.add_param_group({"params": list(net.named_parameters())})
+        train(torch.nn.Sequential(*nets[3:], pool), opt, (3,))
+        self.assertEqual([int(opt.state[net.weight]["step"]) for net in nets[3:]], [3, 2, 1])
+
     def test_gradients_that_were_given_back(self):
         """Are lost where others join between backward and step, and that is said."""
         model = mlp()

@@ -69,6 +69,18 @@ class Resume(TorchTest):
             with self.assertRaises(zfplugin.CheckpointError):
                 self.zenflow(mlp(width=16).parameters(), config=config(FEW)).load_state_dict(opt1.state_dict())
 
+    def test_groups_without_names_in_another_order(self):
+        """By position, as torch does."""
+        (a, b), (c, d) = ([torch.nn.Linear(8, 8, bias=False) for _ in range(2)] for _ in range(2))
+        opt, opt2 = (self.zenflow([{"params": net.parameters()} for net in nets], config=config(FEW)) for nets in ((a, b), (d, c)))
+        model = torch.nn.Sequential(a, b, torch.nn.AdaptiveAvgPool1d(4))
+        train(model, opt, range(3))
+        opt.param_groups.reverse()
+        train(model, opt, range(3, 6))
+        with self.messages():
+            opt2.load_state_dict(self.through_a_file(opt.state_dict()))
+        self.assert_equal(torch.nn.Sequential(a, b), torch.nn.Sequential(c, d))
+
     def test_back_to_before_the_first_step(self):
         """A learning rate finder: snapshot, try, restore. Fresh moments, windows and counts, as a new optimizer has."""
         for mode in ({}, {"fetch": True}):

@@ -70,6 +70,14 @@ class Run:
 # ---- gradients ---------------------------------------------------------------------------------------------------------------
 
 
+@use("requires_grad switched off between backward and step")
+def off_at_the_step(run, i):
+    run.model.requires_grad_(True)
+    run.backward(i)
+    run.model[2].requires_grad_(False)
+    run.end()
+
+
 @use("gradients accumulated over a changing number of backwards")
 def accumulation(run, i):
     for k in range(1 + i % 3):

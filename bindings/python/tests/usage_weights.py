@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of test_torch_usage.py's table: weights that the model reads in other places, that the trainer reads or writes."""
 import copy
+import ctypes
 import io
 
 from support import batch, loss_of, mlp, torch
@@ -80,6 +81,36 @@ def evaluated(run, i):
     with torch.no_grad() if i % 2 else torch.inference_mode():
         run.kept["scores"] = run.model(batch(i)[0])
     run.model.train()
+
+
+@use("evaluation that joins weights of layers, every third step", lambda: Joined())
+def evaluated_joined(run, i):
+    run.step(i)
+    if i % 3 == 2:
+        run.model.eval()
+        with torch.no_grad():
+            run.kept["scores"] = run.model(batch(i)[0])
+        run.model.train()
+
+
+class Joined(nn.Module):
+    """Two layers side by side, which an evaluation computes as one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.a, self.b, self.last = nn.Linear(8, 24), nn.Linear(24, 24), nn.Linear(24, 24, bias=False), nn.Linear(24, 4)
+
+    def forward(self, x):
+        x = torch.tanh(self.first(x))
+        return self.last(self.a(x) + self.b(x) if self.training else functional.linear(x, self.a.weight + self.b.weight, self.a.bias))
+
+
+@use("weights read at their address, as safetensors' save_file does")
+def read_at_its_address(run, i):
+    run.step(i)
+    for name, p in run.model.named_parameters():
+        values = (ctypes.c_float * p.numel()).from_address(p.data_ptr())
+        run.kept["saved " + name] = torch.tensor(list(values)).view(p.shape)
 
 
 @use("deepcopy(model) and torch.save(model)")
@@ -214,6 +245,18 @@ def one_buffer(run, i):
             nn.utils.vector_to_parameters(run.own["buffer"], run.model.parameters())
     if i > 4 and i % 4 == 0:
         run.own["buffer"].mul_(0.98)
+
+
+@use("steps undone by load_state_dict of the model and of a layer, behind a checkpoint")
+def undone(run, i):
+    before = copy.deepcopy(run.model.state_dict())
+    run.step(i)
+    if i % 3 == 2:
+        run.model.state_dict()
+        if i % 2:
+            run.model.load_state_dict(before)
+        else:
+            run.model[2].load_state_dict({name: before["2." + name] for name in ("weight", "bias")})
 
 
 @use("lookahead")

@@ -266,7 +266,8 @@ class Binding:
         missing = [table.names[i] for i in lost if i not in replaced or id(replaced[i]) in grouped]
         if missing:
             raise errors.ParamError(f"the model no longer holds the bound parameters {listed(missing)}, and no parameter "
-                                    "of its own in their place: make a new optimizer for the changed model", scope="param")
+                                    "of its own in their place: take them out of param_groups, or make a new optimizer for the changed model",
+                                    scope="param")
         for i, p in replaced.items():
             table.check_successor(i, p)
         return replaced
@@ -280,7 +281,7 @@ class Binding:
                 self.discard()  # what is on its way to other ranks; step() delivers all gradients again
             table.relocate()  # what is on its way to a parameter comes to the new memory
         replaced = self._find_replaced(groups, is_step)
-        is_thawed = any(is_frozen and p.requires_grad for is_frozen, p in zip(table.frozen, table.params))
+        is_thawed = any(is_frozen and (p.requires_grad or p.grad is not None) for is_frozen, p in zip(table.frozen, table.params))
         is_another_set = bool(replaced) or is_thawed or is_regrouped
         changed, moved = table.find_changed(hyper_groups.ids(groups) if is_regrouped else None, is_quiet, is_step and not is_another_set)
         return replaced, is_another_set, changed, moved

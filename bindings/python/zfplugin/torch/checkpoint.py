@@ -21,6 +21,7 @@ import torch
 from .. import errors, state
 from . import adamw, moments
 from . import groups as hyper_groups
+from .parameters import is_automatic
 
 KEY = "zenflow"
 
@@ -52,8 +53,8 @@ def unpack(packed):
 
 
 def fit_names(blobs, table):
-    """Where a state was saved under other names throughout (without names, or by another wrapper of the model), but of the
-    same shapes in the same order, it is read by position, as torch does. {saved name: own}, empty where names fit."""
+    """Where a state was saved under other names throughout (by another wrapper of the model) or without names, but of the same shapes in
+    the same order, it is read by position, as torch does. {saved name: own}, empty where names fit."""
     try:
         index = state.read_index(blobs)
         saved = [(param["name"], list(param["shape"])) for param in index["params"]]
@@ -61,7 +62,9 @@ def fit_names(blobs, table):
         return {}  # damaged: loading says how
     own = [(table.names[i], list(table.shapes[i])) for i, _ in table.trainable
            if table.tied_to[i] is None and table.shapes[i].numel()]
-    if {name for name, _ in saved} & {name for name, _ in own} or [s for _, s in saved] != [s for _, s in own]:
+    known = {name for name, _ in own}
+    is_shared = any(name in known and not is_automatic(name) for name, _ in saved)
+    if saved == own or is_shared or [shape for _, shape in saved] != [shape for _, shape in own]:
         return {}
     renamed = {param["name"]: name for param, (name, _) in zip(index["params"], own)}
     state.rename(blobs, renamed)

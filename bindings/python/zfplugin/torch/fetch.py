@@ -18,7 +18,8 @@ counters move with the first fetch after a step, as they do with the step: autog
 
 Not every read is in the forward of the module that holds the parameter. Between step and forward functions of torch are watched
 (reads.py), and what they are about to read is fetched; where they cannot be watched, step() fetches everything. A model may read a weight elsewhere, too: from time to time everything is
-fetched by step(), and the watch goes on until the next step; what is read so is fetched by every step() from then on.
+fetched by step(), and the watch goes on until the next step; what is read so is fetched by every step() from then on. An evaluation (without
+graphs, its modules not in training) may go another way than the training: its first forward fetches everything.
 
 A save or an export makes the instance rest, which brings all that waits. Nobody is to see that: unseen() puts the values aside.
 """
@@ -32,7 +33,7 @@ from .cut import local
 from .parameters import listed
 from .reads import Watch, storage_of
 
-LOOKED_AT = 1024  # steps from one watch to the next, in the end; before, at steps 1, 2, 4, 8, ...
+LOOKED_AT = 1031  # steps from one watch to the next, in the end; before, at steps 1, 2, 3, 5, 8, 13, ...: no period keeps clear of these
 
 
 class Fetcher:
@@ -41,7 +42,7 @@ class Fetcher:
     def __init__(self, model, log):
         self.instance = self.table = None
         self.log, self.watch = log, Watch()
-        self.n_steps = 0
+        self.n_steps, self.looks = 0, (1, 2)  # the next two
         self.is_look = False  # of this step
         self.early = set()  # names of parameters that are read before their module's forward
         self.may_wait = False  # values of the last step wait to be fetched, perhaps
@@ -84,6 +85,9 @@ class Fetcher:
             return  # of DataParallel: a copy, made before; step() fetches for it
         self.is_heard[at] = True
         self.watch.say_forward(self.is_look)
+        if self.is_new and not module.training and not torch.is_grad_enabled() and not self.instance.is_closed:
+            self.edited = None
+            self.fetch(self.table.ids)
         if self.is_fetched[at]:
             self.edited = None  # another pass began: somebody may have written in between
         if self.is_fetched[at] or not self.ids[at] or self.instance.is_closed:
@@ -177,7 +181,10 @@ class Fetcher:
     def _begin_watch(self):
         """Whether everything is fetched: it is a look, whose reads are right whatever they are, or nothing can be watched."""
         self.n_steps += 1
-        is_due = self.n_steps & (self.n_steps - 1) == 0 or self.n_steps % LOOKED_AT == 0
+        is_due = self.n_steps == self.looks[0]
+        if is_due:
+            a, b = self.looks
+            self.looks = (b, min(a + b, b + LOOKED_AT))
         self._find_storages()
         is_watched = self.watch.begin(self.watched, self.storages, self.is_heard, self.before_read)
         self.is_look = is_watched and is_due

@@ -34,6 +34,10 @@ class Hook:
         self.method, self.args = weakref.WeakMethod(method), args
         self.on_copy = weakref.WeakMethod(on_copy) if on_copy is not None else lambda: None
 
+    @property
+    def __name__(self):
+        raise AttributeError("this model has an optimizer's hooks, which torch.jit.script cannot compile: script it before, or close() the optimizer")
+
     def __call__(self, *passed):
         if is_compiling():
             return

@@ -79,22 +79,37 @@ def check_rules(rules):
             raise errors.StateError(f"adamw_state_dict: the rule is {rule or 'a callback'}, whose moments are not AdamW's")
 
 
+def _is_kept(now, was):
+    """Whether a member of an entry is what was given out, or equal to it, as loops that move a state to a device leave it."""
+    return isinstance(now, torch.Tensor) and was is not None and not was._version and (now is was or torch.equal(now.to(was), was))
+
+
 class State(collections.abc.MutableMapping):
     """{parameter: {"step": ..., "exp_avg": ..., ...}}. Read once per step, if somebody asks. What it gives are copies: an
     edit of one, which would do nothing, is an error at the next step. read: a bound method that gives the mapping."""
 
     def __init__(self, read):
         self._read, self._entries, self._is_hidden = weakref.WeakMethod(read), None, False
+        self._given, self._empty = {}, {}  # what entries held when they were read; of parameters without one
 
     def _now(self):
         if self._is_hidden or self._read() is None:
             return {}
         if self._entries is None:
             self._entries = self._read()()
+            self._given = {param: dict(entry) for param, entry in self._entries.items()}
         return self._entries
 
     def __getitem__(self, param):
-        return self._now()[param]
+        """Empty where there is no entry, as torch's."""
+        now = self._now()
+        return now[param] if param in now else self._empty.setdefault(param, {})
+
+    def __contains__(self, param):
+        return param in self._now()
+
+    def get(self, param, default=None):
+        return self._now().get(param, default)
 
     def __iter__(self):
         return iter(self._now())
@@ -103,9 +118,9 @@ class State(collections.abc.MutableMapping):
         return len(self._now())
 
     def __setitem__(self, param, entry):
-        """Only what stands there already, as loops that move a state to a device put it."""
+        """Only what stands there already."""
         old = self._now().get(param, {})
-        if set(old) != set(entry) or not all(torch.equal(old[name], entry[name]) for name in old):
+        if set(old) != set(entry) or not all(_is_kept(entry[name], old[name]) for name in old):
             self.refuse()
 
     def __delitem__(self, param):
@@ -129,10 +144,12 @@ class State(collections.abc.MutableMapping):
 
     def forget(self, name_of):
         """The state changes now. Raises if somebody changed a copy; name_of: of a parameter, for that."""
-        entries, self._entries = self._entries, None
-        for param, entry in (entries or {}).items():
-            for name, tensor in entry.items():
-                if tensor._version:
+        entries, given = {**self._empty, **(self._entries or {})}, self._given
+        self._entries, self._given, self._empty = None, {}, {}
+        for param, entry in entries.items():
+            was = given.get(param, {})
+            for name in {**was, **entry}:
+                if not _is_kept(entry.get(name), was.get(name)):
                     raise errors.StateError(f'{name} of "{name_of(param)}" was changed in opt.state, which holds copies: the '
                                             "change would be lost. params_changed(params, reset=True) lets moments begin anew; "
                                             "for other values load_state_dict() takes a state of AdamW")

@@ -21,6 +21,7 @@ What cannot be followed (another shape, device or layout) is refused by name.
 """
 import contextlib
 import dataclasses
+import re
 
 import torch
 
@@ -68,6 +69,11 @@ def split_names(params):
     groups = [{**entry, "params": strip(entry["params"])} if isinstance(entry, dict) and "params" in entry else entry
               for entry in plain]
     return groups, names
+
+
+def is_automatic(name):
+    """Whether a parameter without a name has it (_unique_names())."""
+    return re.fullmatch(r"param\d+\+*", name) is not None
 
 
 def names_in(model):
@@ -120,7 +126,7 @@ class ParameterTable:
         if len({id(p) for p in self.params}) < len(self.params):
             raise errors.ParamError("a parameter stands in the groups twice: the plugin would update it twice", scope="param")
         self.names = self._unique_names(names)
-        self.frozen = [not p.requires_grad and name not in trained for p, name in zip(self.params, self.names)]
+        self.frozen = [not p.requires_grad and p.grad is None and name not in trained for p, name in zip(self.params, self.names)]
         for param, name, is_frozen in zip(self.params, self.names, self.frozen):
             _check(param, name, is_frozen, place)
         self.place = place
@@ -161,6 +167,8 @@ class ParameterTable:
                     name += "+"
             if name in used:
                 name = f"{name}#{i}"
+                while name in used or name in given:
+                    name += "+"
             used.add(name)
             out.append(name)
         return out
@@ -265,8 +273,10 @@ class ParameterTable:
         self.put(edits)
 
     def put(self, ids):
-        """What these show counts as written by somebody else."""
-        self._put.update(ids)
+        """What these show counts as written by somebody else, all of it."""
+        for i in ids:
+            self._put.add(i)
+            self._aside.pop(self.owner(i), None)
 
     def put_aside(self, before):
         """before: {id: values}. Of what the plugin has written since, parameters show these again until they are asked about. No

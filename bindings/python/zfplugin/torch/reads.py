@@ -25,8 +25,9 @@ from .hooks import is_compiling
 
 _NO_READS = {"size", "numel", "nelement", "element_size", "dim", "ndimension", "stride", "storage_offset", "is_contiguous", "is_floating_point",
              "is_complex", "is_inference", "is_neg", "is_conj", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_",
-             "retain_grad", "data_ptr", "untyped_storage", "storage", "is_shared", "get_device", "__hash__", "__len__", "__set__",
+             "retain_grad", "is_shared", "get_device", "__hash__", "__len__", "__set__",
              "__delete__", "is_same_size", "has_names", "is_pinned", "is_tensor", "is_storage", "result_type", "__repr__", "__format__"}
+_ADDRESSES = {"data_ptr", "untyped_storage", "storage"}  # who asks for one reads the memory behind it
 _WRITES = {"copy_", "zero_", "fill_", "normal_", "uniform_", "set_"}
 _READING_ATTRIBUTES = {"data", "T", "mT", "H", "mH", "real", "imag"}
 
@@ -37,7 +38,7 @@ def _reads(function, args, kwargs):
         return len(args) > 1 or bool(kwargs)  # else it is asked for
     if name == "__get__":
         return getattr(getattr(function, "__self__", None), "__name__", "") in _READING_ATTRIBUTES
-    return name not in _NO_READS
+    return name not in _NO_READS and (name not in _ADDRESSES or not _is_own())
 
 
 class _Mode(TorchFunctionMode):

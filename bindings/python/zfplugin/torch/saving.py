@@ -36,7 +36,10 @@ class FinalWeights:
         self.handles = [_on_state_dict(module, Hook(self.after_state_dict)) for module in model.modules()]
         self.handles += [module.register_state_dict_pre_hook(Hook(self.before_state_dict)) for module in model.modules()]
         self.handles.append(on_forward(model, Hook(self.take_written)))
-        self.handles.append(model.register_load_state_dict_post_hook(Hook(self.after_load, on_copy=self.say_copied)))
+        self._prefix = {}    # of a module that is being loaded, by its id
+        for module in model.modules():
+            self.handles += [module.register_load_state_dict_pre_hook(Hook(self.before_load)),
+                             module.register_load_state_dict_post_hook(Hook(self.after_load, on_copy=self.say_copied if module is model else None))]
 
     def say_copied(self):
         """The model is being pickled (torch.save(model)) or copied (deepcopy): its parameters are, as they are."""
@@ -124,16 +127,19 @@ class FinalWeights:
         ids = [i for i, p in binding.table.trainable if local(p).numel() and binding.table.tied_to[i] is None]
         self._loaded = {i: (_digest(binding, final), binding.table.aliases[i].clone()) for i, final in binding.final_values(ids).items()}
 
+    def before_load(self, module, _, prefix, *__):
+        self._prefix[id(module)] = prefix
+
     @with_versions
     def after_load(self, module, keys):
-        binding = self._binding()
+        binding, prefix = self._binding(), self._prefix.pop(id(module), "")
         if binding is None:
             return
         if not self._loaded and binding.feed.is_alone and (self.tally.is_pending() or binding.has_waiting()):
             named = dict(module.named_parameters(remove_duplicate=False))
-            ids = {binding.table.numbers.get(id(p)) for name, p in named.items() if name not in keys.missing_keys}
+            ids = {binding.table.numbers.get(id(p)) for name, p in named.items() if prefix + name not in keys.missing_keys}
             binding.take_back({binding.table.owner(i) for i in ids - {None}})
-        for i, (digest, visible) in self._loaded.items():
+        for i, (digest, visible) in self._loaded.items() if module is self.model() else ():
             alias = binding.table.aliases[i]
             if not binding.table.is_gone(i) and _digest(binding, alias) == digest:
                 alias.copy_(visible)
