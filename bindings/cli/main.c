@@ -17,7 +17,7 @@ static const zf_cli_command_t commands[] = {
      "  MODEL                a safetensors file (its header is read), a *.index.json, a config.json (Llama, Mistral, "
      "Qwen2,\n"
      "                       Qwen3, GPT-2, BERT, RoBERTa), or a list of shapes:\n"
-     "                       [COUNT *] [NAME] SIZE x SIZE ... [bf16]\n"
+     "                       [COUNT *] [NAME] [MATRICES |] SIZE x SIZE ... [bf16]\n"
      "  --config FILE        configuration; --set SECTION.KEY=VALUE changes a key of it, --stage N that one\n"
      "  --device cuda|cpu    where the parameters live (cuda)\n"
      "  --dtype bf16|f16|f32 of weights and gradients (what MODEL says, else bf16)\n"

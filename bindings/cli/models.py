@@ -7,6 +7,7 @@ The list has one tensor or several alike per line, "#" begins a comment:
     embedding 32000x4096
     32 * mlp.up 11008x4096 bf16
     4096
+    experts 8|4096x14336           eight matrices in one tensor
 """
 import json
 import math
@@ -28,7 +29,7 @@ OTHER_WIDTHS = {"F64": 8, "I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16
 
 
 class Model:
-    """tensors: (name, type, whether rows are channels, shape), in the order in which a forward pass uses them."""
+    """tensors: (name, type, whether rows are channels, axes that number matrices, shape), in the order of a forward pass."""
 
     def __init__(self, path, dtype):
         self.path, self.dtype = path, dtype  # dtype: of all of them, or None: what the file says, else bf16
@@ -40,7 +41,7 @@ class Model:
     def fail(self, message):
         raise Failed(f"{self.path}: {message}")
 
-    def add(self, name, shape, dtype=None, are_rows=0):
+    def add(self, name, shape, dtype=None, are_rows=0, n_batch_axes=0):
         n_elems = math.prod(shape)
         if len(shape) > MOST_NDIM:
             self.fail(f'tensor "{name[:100]}" has {len(shape)} axes; at most {MOST_NDIM}')
@@ -52,7 +53,7 @@ class Model:
             self.fail(f"more than {MOST_PARAMS} tensors")
         self.n_assumed += not self.dtype and not dtype
         dtype = self.dtype or dtype or "bf16"
-        self.tensors.append((name, dtype, are_rows, list(shape)))
+        self.tensors.append((name, dtype, are_rows, n_batch_axes, list(shape)))
         self.sizes.append(n_elems)
         self.n_elems += n_elems
         self.nbytes += n_elems * WIDTH[dtype]
@@ -65,7 +66,7 @@ def is_count(value):
 # ---- lists of shapes ------------------------------------------------------------------------------------------------
 
 SIZES = r"\d+(?:\s*[xX,]\s*\d+)*"
-LINE = re.compile(rf"\s*(?:(\d+)\s*\*\s*)?(?:([^\d\s]\S*)\s+)?({SIZES})\s*(?:\s([^\d\s]\S*)\s*)?", re.ASCII)
+LINE = re.compile(rf"\s*(?:(\d+)\s*\*\s*)?(?:([^\d\s]\S*)\s+)?(?:({SIZES})\s*\|\s*)?({SIZES})\s*(?:\s([^\d\s]\S*)\s*)?", re.ASCII)
 
 
 def read_list(model, text):
@@ -74,16 +75,17 @@ def read_list(model, text):
         if not line.strip():
             continue
         found = LINE.fullmatch(line)
-        dtype = found and NAMES.get((found[4] or "bf16").lower())
-        shape = [int(size[:20]) for size in re.findall(r"\d+", found[3])] if found else []
+        dtype = found and NAMES.get((found[5] or "bf16").lower())
+        batch, sizes = (re.findall(r"\d+", found[i] or "") if found else [] for i in (3, 4))
+        shape = [int(size[:20]) for size in batch + sizes]
         if not dtype or max(shape) > 1 << 62:
-            model.fail(f'line {number}: "{line[:60]}" is no tensor; need [COUNT *] [NAME] SIZE x SIZE ... [bf16 | f16 | f32]')
+            model.fail(f'line {number}: "{line[:60]}" is no tensor; need [COUNT *] [NAME] [MATRICES |] SIZE x SIZE ... [bf16 | f16 | f32]')
         count, name = int((found[1] or "1")[:20]), found[2] or "tensor"
         if count > MOST_PARAMS:
             model.fail(f"line {number}: more than {MOST_PARAMS} tensors")
         for i in range(count):
             whole = f"{name}.{number}.{i}" if count > 1 else found[2] or f"tensor.{number}"
-            model.add(whole, shape, found[4] and dtype)
+            model.add(whole, shape, found[5] and dtype, n_batch_axes=len(batch))
 
 
 # ---- safetensors ----------------------------------------------------------------------------------------------------

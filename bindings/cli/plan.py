@@ -17,20 +17,23 @@ from dataclasses import dataclass
 
 import timeline
 from models import WIDTH, read_model
-from terminal import Failed, Parser, Progress, ask_zf, number, printable, read_file, say
+from terminal import Failed, Parser, Progress, ask_zf, command, number, printable, read_file
 
 INTERVALS = (1, 2, 3, 4, 8)
 LONGEST_CHOSEN = 4  # longer windows are for those who measured what they lose
 MAX_STALL = 0.03
 MUCH_SPREAD = 1.25  # what is less is said by `zf doctor` alone
-MOST_ASKED = 8  # ranks; they differ by a few rows
+LEAST_ASKED, MOST_WORK = 8, 1 << 25  # ranks; ranks that are asked x ranks x tensors: a few seconds
+LEAST_EARLY_NBYTES = 1 << 20  # less is no room
+MANY_COLUMNS = 64  # more than a kernel's side
+SMALL_SHARE = 0.01  # of a model
 USUAL_BUCKET_ELEMS, BUCKET_ELEMS_PER_RANK, LEAST_BUCKETS, ONE_RANKS_BUCKETS, MOST_BUCKETS = 40000000, 1000000, 16, 256, 1024
 NUMBERS = {  # option: unit, default, least, most
     "tokens": ("tokens per rank and step", 8192, 1, 1e12),
     "sequence": ("tokens per sequence", 2048, 0, 1e9),
-    "micro-batches": ("micro-batches per step", 1, 1, 4096),
+    "micro-batches": ("micro-batches per step", 1, 1, 4096),  # whole, as its most is
     "tflops": ("TFLOP/s of the device at its peak", 312, 1e-6, 1e9),
-    "efficiency": ("of that peak", 0.4, 1e-4, 1),
+    "efficiency": ("of that peak", 0.4, 1e-4, 1.0),
     "link": ("GB/s between host and device, each way, per rank", 25, 1e-3, 1e6),
     "net": ("GB/s of network per rank", 25, 1e-3, 1e6),
     "inside": ("GB/s between the ranks of a machine, per rank, in two levels", 100, 1e-3, 1e6),
@@ -58,8 +61,7 @@ def read_options():
     options = parser.parse_args()
     if not options.model:
         parser.error("MODEL is missing")
-    options.ranks = int(options.ranks)
-    options.local_ranks = min(int(options.local_ranks), options.ranks)
+    options.local_ranks = min(options.local_ranks, options.ranks)
     return options
 
 
@@ -122,6 +124,14 @@ def cut_buckets(sizes, wanted, halves):
 # ---- the plan -------------------------------------------------------------------------------------------------------
 
 
+def asked_ranks(n, most):
+    """All of n, or the first ones, which get the rows that are left over first (plugin/plan/slice.h), and some up to the last."""
+    n_asked = min(n, max(most, LEAST_ASKED))
+    n_first = n_asked // 2
+    n_more = n_asked - n_first
+    return [*range(n_first), *(n_first + i * (n - 1 - n_first) // max(n_more - 1, 1) for i in range(n_more))]
+
+
 @dataclass
 class Row:
     """A setting, its bytes (members of zf_plan_t) and its times (timeline.run)."""
@@ -166,9 +176,9 @@ class Plan:
     def ask(self, asks):
         """Keys of the configuration, and a zf_plan_t of each (rank, overrides)."""
         options, tensors, space = self.options, [], 0
-        for (name, dtype, are_rows, shape), n_elems in zip(self.model.tensors, self.model.sizes):
-            tensors.append([name, dtype, are_rows, shape, space])
-            space += (n_elems * WIDTH[dtype] // 64 + 1) * 64
+        for tensor, n_elems in zip(self.model.tensors, self.model.sizes):
+            tensors.append([*tensor, space])
+            space += (n_elems * WIDTH[tensor[1]] // 64 + 1) * 64
         asked = {"config": self.text, "overrides": options.overrides, "fetches": not options.no_fetch, "space": space,
                  "is_cpu": options.device == "cpu", "n_ranks": options.ranks, "tensors": tensors,
                  "asks": [{"rank": rank, "overrides": overrides} for rank, overrides in asks]}
@@ -176,15 +186,19 @@ class Plan:
         return found["keys"], found["plans"]
 
     def make(self):
-        n_asked = min(self.options.ranks, MOST_ASKED)
-        ranks = [i * (self.options.ranks - 1) // max(n_asked - 1, 1) for i in range(n_asked)]  # the last one too
+        ranks = asked_ranks(self.options.ranks, MOST_WORK // (self.options.ranks * len(self.model.tensors)))
         keys, plans = self.ask([(rank, []) for rank in ranks])
+        mode, state, self.bucket_bytes = keys["zenflow.mode"], keys["device.state_mib"], keys["shard.bucket_bytes"]
+        self.limit_nbytes = int(keys["host.memory_limit_mib"]) << 20
+        self.room_nbytes = self.limit_nbytes or self.machine.available_nbytes / self.options.local_ranks or math.inf
         for plan in plans:
             if "error" in plan:
                 raise Failed(plan["error"])
-        self.bytes, self.of_ranks = plans[0], plans
-        state = keys["device.state_mib"]
-        self.has_windows = keys["zenflow.mode"] != "mean" and state != "all"  # some state on the host: there is a timeline
+            self.fit(plan, mode == "exact" or (mode == "windows" and keys["zenflow.update_interval"] != "auto"))
+        on_device = ("device_nbytes", "staging_nbytes", "sums_nbytes")
+        self.of_ranks = plans
+        self.bytes = max(plans, key=lambda of: of["host_nbytes"]) | {name: max(of[name] for of in plans) for name in on_device}
+        self.has_windows = mode != "mean" and state != "all"  # some state on the host: there is a timeline
         self.stage = int(keys["shard.stage"])
         self.is_sharded = self.stage > 0 and self.options.ranks > 1
         n_ranks, n_local = self.options.ranks, self.options.local_ranks
@@ -197,12 +211,26 @@ class Plan:
         self.resident_elems = mib * 2**20 / self.state_nbytes
         self.rows = []
         if self.has_windows:
-            slowest = max(range(n_asked), key=lambda i: plans[i]["most_close_elems"])
+            slowest = max(range(len(ranks)), key=lambda i: plans[i]["most_close_elems"])
             settings = [["zenflow.mode=windows", f"zenflow.update_interval={interval}", f"zenflow.publish_lag={lag}"]
                         for lag in (0, 1) for interval in INTERVALS]
-            self.own, *plans = self.ask([(ranks[slowest], overrides) for overrides in [[], *settings]])[1]
-            self.own = Row(self.own, self.times(self.own, self.resident_elems))
-            self.rows = [Row(plan, self.times(plan, self.resident_elems)) for plan in plans if "error" not in plan]
+            self.own = Row(plans[slowest], self.times(plans[slowest], self.resident_elems))
+            for plan in self.ask([(ranks[slowest], overrides) for overrides in settings])[1]:
+                if "error" not in plan:
+                    self.fit(plan)
+                    self.rows.append(Row(plan, self.times(plan, self.resident_elems)))
+
+    def fit(self, plan, has_early=True):
+        """As bind_params (plugin/instance/memory.c): the room for early replays, 8 / S bytes a parameter, is halved until it fits, down
+        to none."""
+        most = plan["host_state_nbytes"] * 2 // 3 // plan["update_interval"] if has_early and plan["publish_lag"] == 0 else 0
+        early, least = most, plan["host_nbytes"] - most
+        later = plan["staging_nbytes"] + plan["sums_nbytes"]
+        beside = plan["device_nbytes"] if self.options.device == "cpu" else 0
+        while early and (least + early) * (1 if self.limit_nbytes else 4 / 3) + later + beside > self.room_nbytes:
+            early = early // 2 if early > LEAST_EARLY_NBYTES else 0
+        plan |= {"host_nbytes": least + early, "host_early_nbytes": early, "most_early_nbytes": most,
+                 "does_fit": least + early + beside <= self.room_nbytes}
 
     def replay_speed(self, interval, grad_nbytes):
         """Elements x steps per second of a rank's workers; between two measured windows by the bytes per second of the shorter."""
@@ -221,26 +249,28 @@ class Plan:
         return speeds["tokens"] / speeds["micro-batches"] * per_token / (speeds["tflops"] * 1e12 * speeds["efficiency"])
 
     def owned_elems(self):
-        """Parameters whose state a rank keeps."""
-        return self.model.n_elems / (self.options.ranks if self.is_sharded else 1)
+        """Parameters whose state the busiest rank keeps."""
+        return max(plan["n_owned_elems"] for plan in self.of_ranks)
 
     def times(self, plan, resident_elems):
         options, speeds, n, forward = self.options, self.speeds, self.model.n_elems, self.forward_s()
         is_sharded, own = self.is_sharded, self.owned_elems()
         # of one rank, without an exchange, gradients and values travel in much smaller pieces
-        most = min(BUCKET_ELEMS_PER_RANK * options.ranks, n // LEAST_BUCKETS)
-        wanted = max(most, USUAL_BUCKET_ELEMS) if options.ranks > 1 else n / ONE_RANKS_BUCKETS
-        elem_nbytes = self.model.nbytes / n
+        elem_nbytes, halves = self.model.nbytes / n, options.ranks > 1 and self.bucket_bytes == "auto"
+        wanted = max(min(BUCKET_ELEMS_PER_RANK * options.ranks, n // LEAST_BUCKETS), USUAL_BUCKET_ELEMS)
+        if not halves:
+            wanted = int(self.bucket_bytes) / elem_nbytes if options.ranks > 1 else n / ONE_RANKS_BUCKETS
         return timeline.run(timeline.Job(
-            buckets=cut_buckets(self.model.sizes, wanted, options.ranks > 1),
+            buckets=cut_buckets(self.model.sizes, wanted, halves),
             forward_s=forward,
             backward_s=forward * (3 if options.recompute else 2),
-            n_micro_batches=int(speeds["micro-batches"]),
+            n_micro_batches=speeds["micro-batches"],
             update_interval=plan["update_interval"],
             publish_lag=plan["publish_lag"],
             fetches=not options.no_fetch and not is_sharded,
             n_ranks=options.ranks,
             is_sharded=is_sharded,
+            owned_share=own / n,
             elem_nbytes=elem_nbytes,
             reduce_factor=1 + plan["n_selected_elems"] / n if is_sharded else 2,
             link=speeds["link"] * 1e9,
@@ -249,17 +279,16 @@ class Plan:
             inside=speeds["inside"] * 1e9,
             net_latency_s=speeds["latency"] * 1e-6,
             replay=self.replay_speed(plan["update_interval"], elem_nbytes),
-            # as plugin/instance/layout.c has it
-            spare_elems=0 if plan["publish_lag"] else max(own - resident_elems, 0) * 2 / 3,
+            # as plugin/instance/layout.c has it, and fit() left it
+            spare_elems=plan["host_early_nbytes"] / max(plan["most_early_nbytes"], 1) * max(own - resident_elems, 0) * 2 / 3,
             resident_elems=resident_elems,
-            most_close=plan["most_close_elems"] / plan["n_owned_elems"] if is_sharded and plan["n_owned_elems"] else 0,
+            most_close=plan["most_close_elems"] / own if is_sharded else 0,
             own_s=speeds["own"] * 1e-9 * n))
 
     def choose(self):
         """The least late of the rows that costs at most MAX_STALL of a step: lag 0 before lag 1, then small S; where none does,
         the quickest. What takes more than the machine has is not chosen. None: nothing is left."""
-        room = self.machine.available_nbytes / self.options.local_ranks or math.inf
-        rows = [row for row in self.rows if row.setting[0] <= LONGEST_CHOSEN and row.bytes["host_nbytes"] <= room]
+        rows = [row for row in self.rows if row.setting[0] <= LONGEST_CHOSEN and row.bytes["does_fit"]]
         quickest = min(rows, key=lambda row: row.times["step_s"], default=None)
         return next((row for row in rows if row.stall <= MAX_STALL), quickest)
 
@@ -299,6 +328,11 @@ def head(plan):
     left_out = f"; {model.n_not_trained} of other data types left out" if model.n_not_trained else ""
     yield (f"model      {options.model}: {len(model.tensors)} tensors, {model.n_elems / 1e6:.4g} M parameters, "
            f"{gib(model.nbytes):.2f} GiB: {dtypes} {source}{left_out}")
+    stacked = [shape for *_, n_batch, shape in model.tensors if len(shape) - n_batch > 2 and min(shape[-2:]) >= MANY_COLUMNS]
+    if stacked:  # kernels of convolutions are smaller
+        example = "x".join(map(str, stacked[0]))
+        yield (f"           {len(stacked)} tensors such as {example} are one matrix each; a list of shapes says where they are several: "
+               + example.replace("x", "|", 1))
     yield (f"job        {options.ranks} rank{'s'[:options.ranks > 1]}, {options.local_ranks} on a machine, stage {plan.stage}, "
            f"{options.device.upper()}; the trainer {'does not fetch' if options.no_fetch else 'fetches'}")
 
@@ -311,12 +345,15 @@ def disk_nbytes(plan):
 def bytes_of(plan):
     b, options = plan.bytes, plan.options
     host, is_whole = b["host_nbytes"], plan.stage < 3 or options.ranks == 1
-    parts = [b[f"host_{name}_nbytes"] for name in ("state", "slots", "publish", "exchange")]
+    parts = [b[f"host_{name}_nbytes"] for name in ("state", "slots", "publish", "exchange", "early")]
     exchange = f"copies of what ranks exchange {gib(parts[3]):.3f}, " if parts[3] else ""
+    most_early = b["most_early_nbytes"]
+    left = f" of {gib(most_early):.3f}" if parts[4] < most_early else ""
+    early = f"room for early replays {gib(parts[4]):.3f}{left}, " if most_early else ""
     yield (f"\nhost       {gib(host):9.3f} GiB per rank, {gib(host) * options.local_ranks:.3f} on a machine: "
            f"{host / max(b['n_owned_elems'], 1):.2f} bytes per parameter that the rank keeps")
     yield (f"           state {gib(parts[0]):.3f}, slots {gib(parts[1]):.3f} (S = {b['update_interval']}), "
-           f"published values {gib(parts[2]):.3f}, {exchange}the rest {gib(host - sum(parts)):.3f} GiB")
+           f"published values {gib(parts[2]):.3f}, {early}{exchange}the rest {gib(host - sum(parts)):.3f} GiB")
     if options.device == "cuda":
         yield "           all of it is page-locked when parameters are bound: tens of seconds for tens of GiB"
     yield (f"device     {gib(b['device_nbytes']):9.3f} GiB per rank beside {'weights and ' if is_whole else ''}gradients of "
@@ -333,9 +370,9 @@ def bytes_of(plan):
     window = plan.model.nbytes * ((b["update_interval"] - 1) / 2 + 1) if plan.has_windows else 0
     yield (f"disk       {gib(disk_nbytes(plan)):9.3f} GiB for a compact checkpoint of all ranks; about {gib(window):.3f} more for "
            "one in mid-window")
-    available = plan.machine.available_nbytes
-    if 0 < available < host * options.local_ranks:
-        yield f"           that machine has {gib(available):.3f} GiB available: it does not fit"
+    if not b["does_fit"]:
+        yield "           " + (f"[host] memory_limit_mib leaves {gib(plan.limit_nbytes):.3f} GiB to a rank" if plan.limit_nbytes else
+                                f"that machine has {gib(plan.machine.available_nbytes):.3f} GiB available") + ": it does not fit"
 
 
 def range_of(plan, least, most):
@@ -343,13 +380,23 @@ def range_of(plan, least, most):
     return f"{min(of[least] for of in plan.of_ranks) / 1e6:.4g} to {max(of[most] for of in plan.of_ranks) / 1e6:.4g} M"
 
 
+def has_few_rows(n_batch, shape, n_ranks):
+    return len(shape) > n_batch + 1 and shape[n_batch] < n_ranks
+
+
 def balance(plan):
     if plan.options.ranks == 1:
         return
     closes = range_of(plan, "least_close_elems", "most_close_elems")
     windows = f"; at a step, windows of {closes} of them close on a rank" if plan.has_windows else ""
-    asked = f" (of {MOST_ASKED} ranks)" if plan.options.ranks > MOST_ASKED else ""
+    n_asked = len(plan.of_ranks)
+    asked = f" (of {n_asked} ranks)" if n_asked < plan.options.ranks else ""
     yield f"work       ranks keep {range_of(plan, 'n_owned_elems', 'n_owned_elems')} parameters{windows}{asked}"
+    few = [tensor for tensor in plan.model.tensors if has_few_rows(*tensor[3:], plan.options.ranks)]
+    if plan.is_sharded and sum(math.prod(shape) for *_, shape in few) > SMALL_SHARE * plan.model.n_elems:
+        n = sum(math.prod(shape[:n_batch]) for *_, n_batch, shape in few)
+        yield (f"           {n} matri{'ces have' if n > 1 else 'x has'} fewer rows than there are ranks: a row is never cut, so some ranks keep more, and "
+               "exchanges carry padding")
 
 
 def speeds_of(plan):
@@ -375,7 +422,7 @@ def speeds_of(plan):
 
 def rows_of(plan):
     time, stall, (interval, lag) = plan.own.times, plan.own.stall, plan.own.setting
-    forward, ms = plan.forward_s() * int(plan.speeds["micro-batches"]), {name: 1e3 * s for name, s in time.items()}
+    forward, ms = plan.forward_s() * plan.speeds["micro-batches"], {name: 1e3 * s for name, s in time.items()}
     yield (f"\nstep       {ms['step_s']:.1f} ms with S = {interval}, lag {lag}: forward {1e3 * forward:.1f}, "
            f"backward {ms['compute_s'] - 1e3 * forward:.1f}, waiting {stall * ms['step_s']:.1f} ({100 * stall:.1f} %)")
     yield (f"           beside it: sums over ranks {ms['reduce_s']:.1f}, down {ms['down_s']:.1f}, replay {ms['replay_s']:.1f}, "
@@ -426,7 +473,7 @@ def as_json(plan):
     ranks = plan.of_ranks if plan.options.ranks > 1 else [dict.fromkeys(plan.bytes, 0)]
     choice = plan.choose()
     names = ("n_elems", "n_owned_elems", "host_nbytes", "host_state_nbytes", "host_slots_nbytes", "host_publish_nbytes",
-             "host_exchange_nbytes", "device_nbytes", "staging_nbytes", "sums_nbytes")
+             "host_exchange_nbytes", "host_early_nbytes", "does_fit", "device_nbytes", "staging_nbytes", "sums_nbytes")
     return {"tensors": len(plan.model.tensors), "ranks": plan.options.ranks, "buckets": plan.bytes["n_buckets"],
             **{name: plan.bytes[name] for name in names}, "weights_nbytes": plan.model.nbytes,
             "checkpoint_nbytes": disk_nbytes(plan),
@@ -436,18 +483,14 @@ def as_json(plan):
             "choices": [row.as_json() for row in plan.rows], "recommended": choice and choice.as_json()}
 
 
+@command()
 def main():
-    options = read_options()
-    try:
-        plan = Plan(options)
-        if options.json:
-            print(json.dumps(as_json(plan), indent=2))
-        else:
-            for line in text_of(plan):
-                print("\n".join(map(printable, line.split("\n"))))
-    except Failed as failure:
-        say(str(failure))
-        return 1
+    plan = Plan(read_options())
+    if plan.options.json:
+        print(json.dumps(as_json(plan), indent=2))
+    else:
+        for line in text_of(plan):
+            print("\n".join(map(printable, line.split("\n"))))
     return 0
 
 

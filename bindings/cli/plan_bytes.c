@@ -3,7 +3,7 @@
  * reserved address space, which nobody can read. What plan.py calls: one JSON object on stdin, one on stdout.
  *
  *   in    config (text), overrides, fetches, is_cpu, n_ranks, space (bytes of all tensors), asks [{rank, overrides}],
- *         tensors [[name, type, 1 where rows are channels, shape, offset in the space]]
+ *         tensors [[name, type, 1 where rows are channels, axes that number matrices, shape, offset in the space]]
  *   out   keys {section.key: what holds on a CPU}, plans [zf_plan_t by member, or {error}: why it is refused] */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "zf/ext/config.h"
 #include "zf/ext/draft/plan.h"
 
-enum { MOST_OVERRIDES = 256, VALUE_NBYTES = 128 };
+enum { MOST_OVERRIDES = 256, VALUE_NBYTES = 256 };
 
 typedef struct request {
     const zf_plugin_t *zf;
@@ -43,8 +43,9 @@ static int declare(const request_t *request, uint32_t i, const decls_t *out) {
     json_t *shape;
     json_int_t offset;
     const char *name, *type;
-    int are_rows;
-    if (json_unpack(json_array_get(request->tensors, i), "[s,s,i,o,I]", &name, &type, &are_rows, &shape, &offset) ||
+    int are_rows, n_batch_axes;
+    if (json_unpack(json_array_get(request->tensors, i), "[s,s,i,i,o,I]", &name, &type, &are_rows, &n_batch_axes,
+                    &shape, &offset) ||
         json_array_size(shape) > ZF_MAX_NDIM)
         return 0;
     for (size_t k = 0; k < json_array_size(shape); k++)
@@ -57,6 +58,7 @@ static int declare(const request_t *request, uint32_t i, const decls_t *out) {
         .flags = request->n_ranks > 1 ? ZF_PARAM_AVERAGE : 0,
         .name = name,
         .tensor = &out->tensors[i],
+        .n_batch_axes = n_batch_axes,
         .channels = are_rows ? ZF_CHANNELS_ROWS : ZF_CHANNELS_COLUMNS,
     };
     return 1;

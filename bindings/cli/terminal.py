@@ -2,9 +2,11 @@
 """What the commands of zf that are written in Python share: words on a terminal, options, files, and asking zf itself."""
 import argparse
 import contextlib
+import functools
 import math
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -26,6 +28,27 @@ def say(text):
     print(f"zf: {printable(text)}", file=sys.stderr, flush=True)
 
 
+def command(failed=1):
+    """Of main(): what fails is said, and this is the exit status. Where nobody reads on, it ends as a program in C does."""
+    def decorate(main):
+        @functools.wraps(main)
+        def run():
+            try:
+                status = main()
+                sys.stdout.flush()
+                return status
+            except BrokenPipeError:
+                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+                signal.raise_signal(signal.SIGPIPE)
+            except Failed as failure:
+                say(str(failure))
+            except OSError as failure:
+                say(f"{failure.filename}: {failure.strerror}" if failure.filename else str(failure.strerror))
+            return failed
+        return run
+    return decorate
+
+
 class Parser(argparse.ArgumentParser):
     """Exit status 2 where a command was called wrongly."""
 
@@ -41,13 +64,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def number(least, most):
+    """A whole one where `most` is."""
     def convert(text):
         try:
-            value = float(text)
+            value = type(most)(text)
         except ValueError:
             value = math.nan
         if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{text}: need a number from {least:g} to {most:g}")
+            raise argparse.ArgumentTypeError(f"{text}: need a {'whole ' * isinstance(most, int)}number from {least:g} to {most:g}")
         return value
     return convert
 

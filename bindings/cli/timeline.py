@@ -41,6 +41,7 @@ class Job:
     fetches: bool  # lag 0: a bucket is waited for when it is used, else all of them before the forward
     n_ranks: int
     is_sharded: bool  # each rank has a part of the state: else all of it
+    owned_share: float  # of the whole state, what the rank has
     elem_nbytes: float  # of gradients and values
     reduce_factor: float  # network bytes per gradient byte: 1 reduce-scatter (and what is gathered again), 2 all-reduce
     link: float
@@ -51,7 +52,7 @@ class Job:
     replay: float  # elements x steps, of this rank's workers
     spare_elems: float  # that may be replayed before their step; 0: none
     resident_elems: float  # of this rank's, the first in forward order, which are updated on the device
-    most_close: float  # share of a rank's elements that close at one step; 0: 1/S
+    most_close: float  # share of the rank's elements that close at one step; 0: 1/S
     own_s: float  # per step
 
 
@@ -73,7 +74,7 @@ class Simulation:
         self.job, self.total, left = job, sum(job.buckets), job.resident_elems
         self.on_host = []  # elements of each bucket whose state this rank has there
         for elems in job.buckets:
-            elems /= job.n_ranks if job.is_sharded else 1
+            elems *= job.owned_share
             self.on_host.append(max(elems - left, 0.0))
             left = max(left - elems, 0.0)
         self.now = 0.0  # the device is free from then on
@@ -154,7 +155,7 @@ class Simulation:
                 slowest += mine * job.most_close * job.update_interval / job.replay
             end = self.up.run("up_s", max(end, slowest), mine * closed_nbytes / job.link)
             if job.is_sharded and job.n_ranks > 1:
-                resident = job.buckets[b] - mine * job.n_ranks  # of all ranks: shown at every step
+                resident = job.buckets[b] - mine / job.owned_share  # of all ranks: shown at every step
                 end = self.net.run("gather_s", end, self.collective_s((job.buckets[b] - resident) * closed_nbytes
                                                                       + resident * job.elem_nbytes))
             self.due[0][b] = end

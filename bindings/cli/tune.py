@@ -22,7 +22,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 
-from terminal import Failed, Parser, Progress, ask_zf, check_place, number, printable, read_file, replacing, say
+from terminal import Failed, Parser, Progress, ask_zf, check_place, command, number, printable, read_file, replacing, say
 
 LEAST_STEPS, MOST_STEPS = 16, 300  # of a run, behind warm-up
 SETTLE = 8  # steps behind warm-up in which threads and caches come to rest
@@ -44,6 +44,7 @@ class Setting:
     interval: int | None = None  # S; None until a run says it
     lag: int | None = None
     why: str = ""  # it failed: its runs count no more
+    values: dict | None = None  # effective() of it
     steps: float = 0
     step_s: list = field(default_factory=list)
     stall: list = field(default_factory=list)  # share of a step
@@ -134,12 +135,9 @@ def configuration(text, setting, trace=None, warm_up=0):
     return "\n".join(kept) + "\n"
 
 
-def is_present(text, setting):
-    """The text says what the setting says."""
-    given = {key: value for _, key, value in lines_of(text) if key}
-    if given.get(("zenflow", "mode")) == "exact":
-        given |= {("zenflow", "update_interval"): "1", ("zenflow", "publish_lag"): "0"}
-    return all(given.get(key) == value for key, value in setting.keys.items())
+def effective(path):
+    """{(section, key): value} with which the plugin would train, but for the trace, which is each run's own."""
+    return {key: value for _, key, value in lines_of(ask_zf("config", path)) if key and key != ("trace", "file")}
 
 
 def write_file(path, text):
@@ -255,7 +253,7 @@ class Runs:
         if os.path.lexists(trace):
             os.unlink(trace)  # of another time, where --folder was given
         write_file(ini, configuration(self.text, setting, trace, self.warm_up))
-        ask_zf("config", ini)
+        setting.values = effective(ini)
         setting.why = run_trainer(self.options.command.replace("{config}", ini),
                                   {**os.environ, "ZF_TUNE_CONFIG": ini}, log, self.options.timeout, what)
         setting.why = setting.why or judge(setting, read_counted(trace))
@@ -280,8 +278,8 @@ class Runs:
 
 
 class Choice:
-    def __init__(self, settings, text, max_stall):
-        self.all, self.text, self.max_stall = settings, text, max_stall
+    def __init__(self, settings, text, present, max_stall):
+        self.all, self.text, self.present, self.max_stall = settings, text, present, max_stall
         self.ran = [setting for setting in settings if setting.has_run]
         self.knows_lateness = not any(math.isnan(x) for setting in self.ran for x in setting.lateness)
         self.best = self.find_best()
@@ -298,10 +296,10 @@ class Choice:
         return min(self.ran, key=lambda setting: statistics.median(setting.stall), default=None)
 
     def choose(self):
-        """The present setting is that of --config, or the first that ran."""
+        """The present setting is that of --config, or without it the default, or the first that ran."""
         if not self.best:
             return None
-        present = next((setting for setting in self.ran if is_present(self.text, setting)), self.ran[0])
+        present = next((setting for setting in self.ran if setting.values == self.present), self.ran[0])
         return self.best if self.best is present or self.is_clear(self.best, present) else present
 
     def is_clear(self, better, other):
@@ -327,7 +325,7 @@ class Choice:
         return "later, or slower" if self.is_clear(self.chosen, setting) else "no difference"
 
     def reason(self):
-        if self.chosen is not self.best and is_present(self.text, self.chosen):
+        if self.chosen is not self.best and self.chosen.values == self.present:
             return "it stays: to the best of the others there is no difference beyond that of its own runs"
         if self.chosen is not self.best:
             return "the first of the settings: to the best of them there is no difference beyond that of its own runs"
@@ -396,13 +394,12 @@ def read_options():
     parser.add_argument("--config")
     parser.add_argument("--settings", type=settings_list, default="exact,2:0,4:0,1:1,2:1")
     parser.add_argument("--rounds", type=number(1, MOST_ROUNDS), default=3)
-    parser.add_argument("--max-stall", type=number(1e-9, 1), default=0.03)
+    parser.add_argument("--max-stall", type=number(1e-9, 1.0), default=0.03)
     parser.add_argument("--timeout", type=number(1e-3, 1e6), default=3600)
     parser.add_argument("--output", default="zf-tuned.ini")
     parser.add_argument("--folder")
     parser.add_argument("--force", action="store_true")
     options = parser.parse_args()
-    options.rounds = int(options.rounds)
     if "{config}" not in options.command and "ZF_TUNE_CONFIG" not in options.command:
         parser.error("the command does not say where the configuration goes: write {config} where your trainer takes "
                      "the path of its INI file, or $ZF_TUNE_CONFIG, which holds the same path")
@@ -410,19 +407,12 @@ def read_options():
 
 
 def read_text(path):
-    if not path:
-        return ""
-    ask_zf("config", path)
-    return read_file(path, 1 << 20).decode()
-
-
-def warm_up_of(text):
-    """Steps of it, by the text or by default."""
-    for source in (text, ask_zf("config")):
-        for _, key, value in lines_of(source):
-            if key == ("zenflow", "full_warm_up_rounds"):
-                return int(value)
-    return 0
+    """What a configuration says, if there is one, and what holds with it."""
+    if path:
+        present = effective(path)
+        return read_file(path, 1 << 20).decode(), present
+    with tempfile.NamedTemporaryFile() as empty:
+        return "", effective(empty.name)
 
 
 def interrupt(*_):
@@ -431,8 +421,8 @@ def interrupt(*_):
 
 def tune(options):
     refuse_taken(options)
-    text = read_text(options.config)
-    runs = Runs(options, text, warm_up_of(text))
+    text, present = read_text(options.config)
+    runs = Runs(options, text, int(present["zenflow", "full_warm_up_rounds"]))
     for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(which, interrupt)
     try:
@@ -442,19 +432,14 @@ def tune(options):
                     runs.run(i, number_of_round)
     except KeyboardInterrupt:
         raise Failed(f"interrupted; output and files of the runs: {runs.folder}") from None
-    status = report(options, Choice(options.settings, text, options.max_stall), runs.folder)
+    status = report(options, Choice(options.settings, text, present, options.max_stall), runs.folder)
     runs.tidy()
     return status
 
 
+@command()
 def main():
-    try:
-        return tune(read_options())
-    except Failed as failure:
-        say(str(failure))
-    except OSError as failure:
-        say(f"{failure.filename or 'zf tune'}: {failure.strerror}")
-    return 1
+    return tune(read_options())
 
 
 if __name__ == "__main__":

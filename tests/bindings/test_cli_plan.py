@@ -119,6 +119,20 @@ class Models(PlanTest):
         self.assertEqual(self.figures(index)["n_elems"], 4416)
         self.assertEqual(self.figures(index, "--dtype", "f32")["weights_nbytes"], 17664)
 
+    def test_matrices_that_lie_in_one_tensor(self):
+        """`8|` of them are as eight tensors, and 8x is one matrix of eight rows, which is said; kernels of convolutions are no such thing."""
+        words = ("--ranks", 64, "--stage", 1)
+        stacked, apart = (self.write(name, text) for name, text in (("stacked.txt", "4 * e 8|256x512\nconv 64x3x7x7"),
+                                                                    ("apart.txt", "32 * e 256x512\nconv 64x3x7x7")))
+        one, other = (self.figures(path, *words) for path in (stacked, apart))
+        self.assertEqual(one["n_owned_elems"], other["n_owned_elems"])
+        self.assertLess(abs(one["host_state_nbytes"] / other["host_state_nbytes"] - 1), 0.01)
+        self.assertNotRegex(self.plan(stacked, *words)[1], "one matrix each|fewer rows")
+        rows = self.write("rows.txt", "4 * e 8x256x512")
+        self.says(0, r"^ *4 tensors such as 8x256x512 are one matrix each; .*: 8\|256x512$", rows)
+        self.says(0, "^ *4 matrices have fewer rows than there are ranks", rows, *words)
+        self.says(1, "is no tensor; need .*MATRICES", self.write("bar.txt", "e 8|"))
+
     def test_what_is_refused_says_what_and_where(self):
         one = ("w", [64, 32], "BF16", 2)
         self.says(1, "it is cut short", self.tensors("cut.safetensors", one, n_data=100))
@@ -149,7 +163,8 @@ class Models(PlanTest):
 
     def test_called_wrongly(self):
         for words, said in (("--tokens -1", "--tokens -1: need a number from 1"), ("--link nan", "--link nan: need a number"),
-                            ("--ranks 1e9", "--ranks 1e9: need a number from 1 to 65536"), ("--no-such-option", "usage")):
+                            ("--ranks 1e9", "--ranks 1e9: need a whole number from 1 to 65536"),
+                            ("--micro-batches 2.5", "need a whole number from 1 to 4096"), ("--local-ranks 1.9", "need a whole number"), ("--no-such-option", "usage")):
             self.says(2, said, self.llama, *words.split())
         self.says(2, "usage")
         self.says(1, "nearest: update_interval", self.llama, "--set", "zenflow.update_intervall=3")
@@ -169,7 +184,7 @@ class Times(PlanTest):
         of_stage_1 = (self.llama, "--ranks", 64, "--stage", 1)
         self.says(0, "^work  *ranks keep [0-9.]* to [0-9.]* M parameters; at a step, windows of", self.llama, "--ranks", 3, "--stage", 1)
         self.says(0, "ranks keep .* close on a rank$", self.llama, "--ranks", 8, "--stage", 2)  # all of them are asked
-        self.says(0, r"ranks keep .* \(of 8 ranks\)$", self.llama, "--ranks", 4096, "--stage", 2)
+        self.says(0, r"ranks keep .* \(of 28 ranks\)$", self.llama, "--ranks", 4096, "--stage", 2)
         # each step waits for the rank that closes most at it; what their exchanges keep is no rest
         self.says(0, r"copies of what ranks exchange [0-9.]*, the rest [01]\.[0-9]* GiB$", *of_stage_1)
         self.says(0, "there after a release, too: CUDA's context with the kernels, the buffers of NCCL$", *of_stage_1)
@@ -188,6 +203,20 @@ class Times(PlanTest):
         self.assertTrue(0.95 * slowest < waits < 1.05 * slowest, (waits, slowest, own))
         self.assertGreater(uneven["host_exchange_nbytes"], 0.5 * uneven["host_nbytes"])
 
+    def test_the_busiest_rank(self):
+        """Three rows on 16 ranks: whoever keeps one of them decides what is needed and how long it takes."""
+        big = (self.write("big.txt", "small 16x100\nbig 3x5000000\n"), "--ranks", 16, "--local-ranks", 1, "--stage", 1)
+        plan = self.figures(*big)
+        self.assertEqual(plan["owned_of_ranks"], [100, 5000100])
+        self.assertEqual(plan["n_owned_elems"], 5000100)
+        self.assertGreater(plan["host_state_nbytes"], 12 * 5000100)
+        self.assertLess(abs(rows(plan)[1, 1]["replay_s"] / (5000100 * 28 / 50e9) - 1), 1e-3)
+        self.says(0, "^ *1 matrix has fewer rows than there are ranks", *big)
+        self.assertNotRegex(self.plan(self.llama, "--ranks", 16, "--stage", 1)[1], "fewer rows")
+        self.assertEqual(command.asked_ranks(8, 0), list(range(8)))
+        asked = command.asked_ranks(4096, 28)
+        self.assertEqual((asked[:14], asked[-1], len(set(asked))), (list(range(14)), 4095, 28))
+
     def test_in_two_levels(self):
         """By the volumes of plugin/ranks/nodes.h, of machines with 8 ranks: 2 bytes of a gradient, and as many of a value, at S = 2 half."""
         for n_ranks in (64, 512, 4096):
@@ -203,6 +232,9 @@ class Times(PlanTest):
         for transport, n in (("nccl", 1), ("nccl_two_level", 2)):  # collectives of a bucket
             late = self.at(*words[:-2], "--inside", 1e6, "--net", 1e6, "--latency", 1e4, "--set", f"shard.transport={transport}")
             self.assertLess(abs(rows(late)[1, 0]["gather_s"] / (0.01 * n * late["buckets"]) - 1), 0.01)
+            given = self.at(*words[:-2], "--inside", 1e6, "--net", 1e6, "--latency", 1e4, "--set", "shard.bucket_bytes=1000000000")
+            self.assertLess(given["buckets"], late["buckets"])
+            self.assertLess(abs(rows(given)[1, 0]["gather_s"] / (0.01 * given["buckets"]) - 1), 0.01)
         one_machine = [rows(self.at("--ranks", 8, "--set", f"shard.transport={transport}"))[2, 1] for transport in ("host", "host_two_level")]
         self.assertEqual(*one_machine)
         self.says(1, "12 ranks are no machines of 8", self.llama, "--ranks", 12, "--set", "shard.transport=host_two_level")
@@ -284,6 +316,26 @@ class Times(PlanTest):
         small = self.write("small.json", {**MACHINE, "memory": {"available_nbytes": 1 << 30}})
         self.says(0, "it does not fit", self.llama, "--machine", small)
         self.says(0, "no window of at most 4 steps fits", self.llama, "--machine", small)
+
+    def test_room_for_early_replays_is_what_is_left(self):
+        """As bind_params halves it; without any the setting still fits, and its times are those of one that replays nothing early."""
+        def at(gib, *words):
+            machine = {**MACHINE, "memory": {"available_nbytes": gib * 2**30}}
+            return self.at("--machine", self.write("machine.json", machine), "--host", 50, *words)
+        whole, half, none = at(1000), at(240), at(115)
+        self.assertLess(abs(whole["host_early_nbytes"] / (8 * whole["n_elems"]) - 1), 1e-2)
+        self.assertEqual((half["host_early_nbytes"], none["host_early_nbytes"]), (whole["host_early_nbytes"] // 2, 0))
+        for plan in (half, none):
+            self.assertTrue(plan["does_fit"] and 0.99 < plan["choices"][0]["host_nbytes"] / plan["host_nbytes"] < 1.01)
+            self.assertEqual(whole["host_nbytes"] - plan["host_nbytes"], whole["host_early_nbytes"] - plan["host_early_nbytes"])
+        steps = [rows(plan)[1, 0]["step_s"] for plan in (whole, half, none)]
+        self.assertEqual(steps, sorted(steps))
+        self.assertLess(steps[0], 0.95 * steps[2])
+        self.assertFalse(at(110)["does_fit"])
+        limit = "host.memory_limit_mib={}".format
+        self.says(0, r"memory_limit_mib leaves 109\.375 GiB to a rank: it does not fit", self.llama, "--set", limit(112000))
+        self.says(0, r"room for early replays 25\.[0-9]* of 50\.[0-9]*, ", self.llama, "--set", limit(200000))
+        self.assertTrue(at(1, "--set", limit(200000))["does_fit"])  # the host's word counts, as in bind_params
 
     def test_the_recommended_configuration_is_one(self):
         text = self.plan(self.llama, "--ranks", 8)[1]

@@ -117,6 +117,13 @@ far='2 0 1.0 0 0.30\n2 0 1.0 0 0.39\n2 0 1.0 0 0.31\n4 0 1.0 0 0.40\n4 0 1.0 0 0
 varies '^S = 2, lag 0: the least lateness' "$far" --settings 2:0,4:0 --config four.ini
 short='2 0 1.0 0.02 0.3\n2 0 1.0 0.04 0.3\n2 0 1.0 0.02 0.3\n4 0 1.0 0 0.4\n4 0 1.0 0 0.4\n4 0 1.0 0 0.4\n'
 varies '^S = 4, lag 0: it stays' "$short" --settings 2:0,4:0 --config four.ini # in one run S = 2 stalls too long
+# the present setting is what holds: without its mode named, in another form, and by default
+printf '[zenflow]\nupdate_interval = 4\ntopk_ratio = 0.10\n[device]\nstate_mib=3\n' >form.ini
+varies '^S = 4, lag 0, zenflow.topk_ratio = 0.1: it stays' "$near" --settings 2:0,4:0+zenflow.topk_ratio=0.1 --config form.ini
+exact='1 0 1.0 0 0.40\n1 0 1.0 0 0.45\n1 0 1.0 0 0.41\n2 0 1.0 0 0.30\n2 0 1.0 0 0.50\n2 0 1.0 0 0.31\n'
+varies '^exact: it stays' "$exact" --settings 2:0,exact
+printf '[device]\nstate_mib = 0\n' >silent.ini
+varies '^exact: it stays' "$exact" --settings 2:0,exact --config silent.ini
 printf '1 0 2.0 0.50 0\n2 0 1.2 0.02 -0.3\n' >figures
 printf '[zenflow]\nupdate_interval = 4\n[device]\nstate_mib = 1\n' >exact.ini
 chooses '^exact, device.state_mib = 3: the least lateness' --max-stall 0.6 --config exact.ini --settings exact+device.state_mib=3,exact
@@ -178,7 +185,7 @@ tune 2 'need a list' --settings 1:0, --command '{config}'
 tune 2 'need a list' --settings exact+state_mib=3 --command '{config}'
 tune 1 'nearest: state_mib' --settings exact+device.state_mb=3 --command '{config}'
 tune 2 'need a number' --max-stall 0 --command '{config}'
-tune 2 'need a number' --rounds 10 --command '{config}'
+tune 2 'need a whole number' --rounds 10 --command '{config}'
 tune 2 usage --command '{config}' --outputs x
 tune 1 'give another --folder' --folder 'a b' --command '{config}'
 tune 0 '--max-stall SHARE' --help
