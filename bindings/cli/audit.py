@@ -13,7 +13,7 @@ import re
 import stat
 import sys
 
-from terminal import Failed, printable, say
+from terminal import Failed, command, printable, say
 
 ARRAYS = ("m", "v", "w", "visible")
 DECLARED = ("dtype", "grad_dtype", "rule", "shape")
@@ -85,20 +85,29 @@ class Run:
         if not self.steps:
             raise Failed(f"{path}: has no step of which every rank has left a record; name it without .rankN")
         first, last = min(self.steps), max(self.steps)
-        self.newest = self.steps[last]
-        ranks = len(self.newest)
+        self.sections = {id(record.section): record.section for of in self.steps.values() for record in of}.values()
+        ranks = len(self.steps[last])
         tell(f"{name}  {path}: steps {first} to {last}, {len(self.steps)} records, {ranks} rank{'s'[:ranks > 1]}")
 
     def declared(self):
         return {key: {name: param[name] for name in DECLARED}
-                for record in self.newest for key, (_, param) in record.section.params.items()}
+                for section in self.sections for key, (_, param) in section.params.items()}
+
+    def settings(self):
+        """{key: the values that it had, one after the other}"""
+        out = {}
+        for section in self.sections:
+            for key, value in section.settings.items():
+                values = out.setdefault(key, [])
+                values += [value] * (value not in values)
+        return out
 
 
 def compare_dicts(what, a, b):
     """Says what differs; the names of it."""
     names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
     for name in names:
-        shown = [json.dumps(of[name]) if name in of else "nothing" for of in (a, b)]
+        shown = [json.dumps(of[name]).strip("[]") if name in of else "nothing" for of in (a, b)]
         tell(f"{what} {name if isinstance(name, str) else name[1]}: {shown[0]} in A, {shown[1]} in B")
     return names
 
@@ -127,8 +136,6 @@ def parted(a, b):
 
 
 def differ(a, b):
-    if not a.values or not b.values:
-        return False
     if a.is_own:  # other processes have others: with another number of them nothing can be compared
         return bool(parted(a, b))
     return len(a.wholes() | b.wholes()) > 1
@@ -155,6 +162,10 @@ def compare_step(step, runs, keys):
         return False
     found = []
     for key in keys:
+        has = [any(key in record.section.params for record in of) for of in records]
+        if has[0] != has[1]:
+            tell(f"they part at step {step}: \"{key[1]}\" is trained in {'AB'[has[1]]} alone")
+            return True
         pairs = [[Array(run.name, of, key, array) for run, of in zip(runs, records)] for array in ARRAYS]
         arrays = [(array, pair) for array, pair in zip(ARRAYS, pairs) if differ(*pair)]
         if arrays:
@@ -172,32 +183,31 @@ def compare_step(step, runs, keys):
 
 def compare(runs):
     a, b = runs
-    is_other = bool(compare_dicts("setting", a.newest[0].section.settings, b.newest[0].section.settings))
+    is_other = bool(compare_dicts("setting", a.settings(), b.settings()))
     excluded = compare_dicts("parameter", a.declared(), b.declared())
-    keys = [key for key in a.declared() if key not in excluded]
-    if len(a.newest) != len(b.newest):
-        own = [key for key in keys if any(key in r.section.params and r.section.params[key][1]["own"] for r in a.newest)]
+    keys, steps, n = [key for key in a.declared() if key not in excluded], sorted(a.steps.keys() & b.steps.keys()), 0
+    if any(len(a.steps[step]) != len(b.steps[step]) for step in steps):
+        own = [key for key in keys if any(key in of.params and of.params[key][1]["own"] for of in a.sections)]
         if own:
             tell(f"{len(own)} parameters of which each rank has its own are compared between equal numbers of ranks only")
             keys = [key for key in keys if key not in own]
-    steps, n = sorted(a.steps.keys() & b.steps.keys()), 0
+    steps = steps if keys else []
     while n < len(steps) and not compare_step(steps[n], runs, keys):
         n += 1
     if not steps:
-        tell("no step is in both")
+        tell("no step is in both" if keys else "no parameter can be compared")
     if n:
         tell(f"{n} step{'s are' if n > 1 else ' is'} the same, the last of them {steps[n - 1]}")
     return 1 if n < len(steps) or is_other or excluded else 0 if steps else 2
 
 
+@command(failed=2)
 def main():
     if len(sys.argv) != 3:
         print("usage: zf audit A B\nzf audit --help says more", file=sys.stderr)
         return 2
     try:
         return compare([Run(name, path) for name, path in zip("AB", sys.argv[1:])])
-    except (Failed, OSError) as error:
-        say(str(error))
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # anybody may have made the files
         say(f"what is said of the parameters makes no sense: {error!r}")
     return 2

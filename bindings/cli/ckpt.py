@@ -12,7 +12,7 @@ import math
 import os
 import sys
 
-from terminal import Failed, Parser, Progress, ask_zf, printable, read_file, replacing, say
+from terminal import Failed, Parser, Progress, ask_zf, command, printable, read_file, replacing
 
 INDEX = "zf_state.json"
 MOST_NBYTES = 1 << 30
@@ -79,6 +79,8 @@ def header_of(params):
     """Of a safetensors file: length, JSON, blanks to a multiple of eight bytes."""
     header, at = {"__metadata__": {"format": "pt"}}, 0
     for param in params:
+        if param["name"] in header:
+            raise Failed(f"a parameter is named {param['name']}, which a safetensors file has for itself: rename it in the trainer")
         end = at + 4 * math.prod(param["shape"])
         header[param["name"]] = {"dtype": "F32", "shape": param["shape"], "data_offsets": [at, end]}
         at = end
@@ -103,21 +105,15 @@ def consolidate(folder, path):
 COMMANDS = {"inspect": (inspect, "DIR"), "verify": (verify, "DIR"), "consolidate": (consolidate, "DIR FILE")}
 
 
+@command()
 def main():
     name = sys.argv[1]
     run, arguments = COMMANDS[name]
     parser = Parser(f"ckpt {name}", arguments)
     for argument in arguments.split():
         parser.add_argument(argument)
-    try:
-        for line in run(*vars(parser.parse_args(sys.argv[2:])).values()):
-            print(printable(line))
-    except Failed as failure:
-        say(str(failure))
-        return 1
-    except OSError as failure:
-        say(f"{failure.filename or name}: {failure.strerror}")
-        return 1
+    for line in run(*vars(parser.parse_args(sys.argv[2:])).values()):
+        print(printable(line))
     return 0
 
 

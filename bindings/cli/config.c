@@ -8,7 +8,7 @@
 #include "cli.h"
 #include "zf/ext/config.h"
 
-enum { VALUE_NBYTES = 128, MOST_NOTES = 32, NOTE_NBYTES = 400 };
+enum { VALUE_NBYTES = 256, LINE_MAX_NBYTES = 199, MOST_NOTES = 32, NOTE_NBYTES = 400 };
 
 /* ---- what create says -------------------------------------------------------------------------------------------- */
 
@@ -27,7 +27,15 @@ static void take_note(void *ctx, int32_t level, const char *component, const cha
 
 /* ---- output ------------------------------------------------------------------------------------------------------ */
 
-/* Each key with its value, and its default where that is another one. */
+/* A file takes what is behind it for a comment. */
+static int has_comment(const char *value) {
+    const char *at = strchr(value, ';');
+    while (at && at != value && at[-1] != ' ' && at[-1] != '\t')
+        at = strchr(at + 1, ';');
+    return at != NULL;
+}
+
+/* Each key with its value, and where a line has room its default, if that is another one. */
 static int print_values(const zf_config_ext_t *config, zf_instance_t *inst) {
     const char *section = "";
     for (uint32_t i = 0; i < config->n_keys(); i++) {
@@ -36,13 +44,16 @@ static int print_values(const zf_config_ext_t *config, zf_instance_t *inst) {
         char value[VALUE_NBYTES];
         if (config->key(i, &key, &err) < 0 || config->value(inst, i, value, sizeof value, &err) < 0)
             return zf_cli_fail(&err);
+        if (has_comment(value))
+            return zf_cli_complain(key.key, "no file can say \"%s\": \" ;\" begins a comment", value);
         if (strcmp(section, key.section) != 0)
             printf("\n[%s]\n", key.section);
         section = key.section;
-        if (strcmp(value, key.deflt) == 0)
-            printf("%s = %s\n", key.key, value);
-        else
-            printf("%s = %s ; default %s\n", key.key, value, key.deflt);
+        printf("%s = %s", key.key, value);
+        if (strcmp(value, key.deflt) != 0 &&
+            snprintf(NULL, 0, "%s = %s ; default %s", key.key, value, key.deflt) <= LINE_MAX_NBYTES)
+            printf(" ; default %s", key.deflt);
+        printf("\n");
     }
     return 0;
 }

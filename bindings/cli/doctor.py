@@ -12,7 +12,7 @@ import statistics
 import sys
 
 import machine
-from terminal import Failed, Parser, Progress, ask_zf, printable, say
+from terminal import Failed, Parser, Progress, ask_zf, command, printable, say
 
 INTERVALS = (1, 2, 4, 8)
 N_ROUNDS = 3
@@ -66,7 +66,7 @@ class Doctor:
         except Failed as failure:
             self.found["plugin"] = {"found": False, "why": str(failure)}
             self.miss(True, "libzfplugin.so.1",
-                      'build and install it (README, "Build and install"), then run ldconfig, or name the file: --plugin FILE, '
+                      'build and install it (README, "Install"), then run ldconfig, or name the file: --plugin FILE, '
                       "ZFPLUGIN_PATH=FILE; where a library that it needs is missing: apt-get install libinih1 libjansson4")
 
     def devices(self):
@@ -195,17 +195,14 @@ def text_of(doctor):
         yield f"           {row['remedy']}"
 
 
+@command()
 def main():
     parser = Parser("doctor", "[--json] [--quick] [--need cuda]")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--need", choices=("cuda",))
     options = parser.parse_args()
-    try:
-        doctor = Doctor(options)
-    except Failed as failure:
-        say(str(failure))
-        return 1
+    doctor = Doctor(options)
     if options.json:
         print(json.dumps(doctor.found, indent=2))
     else:

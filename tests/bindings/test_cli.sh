@@ -62,7 +62,11 @@ expect 0 float32 "$zf" --plugin "$replaced" ckpt consolidate "$dir/moving" "$dir
 rm "$dir/moving.safetensors"
 export ZF_MOCK_INDEX="$dir/later.json"
 expect 1 'was replaced while it was read' "$zf" --plugin "$replaced" ckpt consolidate "$dir/moving" "$dir/moving.safetensors"
-unset ZF_MOCK ZF_MOCK_INDEX
+unset ZF_MOCK_INDEX
+cp -r "$dir/ckpt" "$dir/named" # a name that the format has for itself
+sed 's/"head.\{0,1\}\/weight"/"__metadata__"/' "$dir/ckpt/zf_state.json" >"$dir/named/zf_state.json"
+expect 1 'a parameter is named __metadata__' "$zf" --plugin "$replaced" ckpt consolidate "$dir/named" "$dir/moving.safetensors"
+unset ZF_MOCK
 [ "$(ls "$dir" | grep -c 'moving.safetensors')" -eq 0 ] || { echo "FAIL: weights of two steps were written"; failed=1; }
 
 expect 1 'cannot open' "$zf" --plugin "$plugin" ckpt verify "$dir/none"

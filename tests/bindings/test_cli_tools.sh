@@ -30,6 +30,12 @@ says 0 'select_interval has no effect without select_strategy = step or auto' co
 [ "$(grep -c '^[a-z_]* = ' "$dir/whole.ini")" -eq "$("$zf" --plugin "$plugin" config | grep -c '^[a-z_]* = ')" ] ||
     { echo "FAIL: not every key is shown"; failed=1; }
 says 0 '^update_interval = 4 ; default 1$' config "$dir/whole.ini"
+# long values are whole, and the output is read again; what a file cannot say is refused
+long=$dir/$(printf '%0*d' $((190 - ${#dir})) 0)
+"$zf" --plugin "$plugin" config "$dir/some.ini" "trace.file=$long" >"$dir/long.ini"
+says 0 "^file = $long\$" config "$dir/long.ini"
+says 1 'file: no file can say ".*/a ;b"' config "$dir/some.ini" "trace.file=$dir/a ;b"
+says 0 '^file = .*/a;b ; default none$' config "$dir/some.ini" "trace.file=$dir/a;b"
 printf '[zenflow]\nupdate_intervall = 4\n[hst]\n' >"$dir/typo.ini"
 says 1 "$dir/typo.ini:2: \[zenflow\] has no key \"update_intervall\"; nearest: update_interval" config "$dir/typo.ini"
 says 1 "$dir/typo.ini:3: no section \[hst\]; nearest: \[host\]" config "$dir/typo.ini"
@@ -52,7 +58,7 @@ says 0 '--efficiency  *N  *of that peak (0.4)' plan --help
 says 2 usage doctor --need everything
 says 2 usage doctor --need
 out=$("$zf" --plugin "$dir/none.so" doctor --quick 2>&1)
-{ [ $? -eq 1 ] && echo "$out" | grep -q 'libzfplugin.so.1 (needed)' && echo "$out" | grep -q 'or name the file'; } ||
+{ [ $? -eq 1 ] && echo "$out" | grep -q 'libzfplugin.so.1 (needed)' && echo "$out" | grep -q 'README, "Install".*or name the file'; } ||
     { echo "FAIL: a missing plugin: $out"; failed=1; }
 if ! "$zf" --plugin "$plugin" doctor --quick | grep -q '^cuda  *driver'; then
     says 1 'a CUDA device (needed)' doctor --quick --need cuda
@@ -110,6 +116,43 @@ PY
 [ ! -e "$driver/libcuda.so.1" ] || grep -qE '^ +link, page-locked: up [0-9.]+ GB/s, down [0-9.]+ GB/s, both at once [0-9.]+ GB/s.?$' "$dir/terminal" ||
     { echo "FAIL: link: $(cat -v "$dir/terminal")"; failed=1; }
 grep -qE '^ +S = 2: [0-9.]+ \([0-9.]+ to [0-9.]+\) G elements' "$dir/terminal" || { echo "FAIL: spread: $(cat -v "$dir/terminal")"; failed=1; }
+# ---- nobody reads on: no word of it, from commands in Python and in C ----
+printf '4096x4096\n' >"$dir/model.txt"
+for words in "plan $dir/model.txt" 'doctor --quick' config; do
+    "$zf" --plugin "$plugin" $words 2>"$dir/said" | true
+    [ ! -s "$dir/said" ] || { echo "FAIL: zf $words into a closed pipe says: $(cat "$dir/said")"; failed=1; }
+done
+
+# ---- zf audit: parameters that were bound anew, and what only one run has ----
+python3 - "$dir" <<'PY'
+import json, sys
+def write(name, *sections, settings="exact", own=False):
+    """sections: steps, {parameter: digest less the step}"""
+    with open(f"{sys.argv[1]}/{name}", "w") as file:
+        for steps, values in sections:
+            params = [{"name": of, "shape": [4], "dtype": 0, "grad_dtype": 0, "rule": 0, "owned": [], "sharded": False, "own": own} for of in values]
+            print(json.dumps({"zf_audit": 1, "part": 0, "process": 0, "n_processes": 1, "parts": False, "settings": {"mode": settings}, "params": params}), file=file)
+            for step in steps:
+                digests = "".join("%016x" % (value + step) for value in values.values())
+                print(json.dumps({"step": step, "ms": step, **dict.fromkeys(("visible", "w", "m", "v"), digests)}), file=file)
+            settings = "exact"
+first, last = range(1, 11), range(11, 16)
+write("sound", (first, {"lora": 7, "base": 5}), (last, {"base": 5}))
+write("bad", (first, {"lora": 8, "base": 5}), (last, {"base": 5}))
+write("early", (range(1, 5), {"lora": 7, "base": 5}), (range(5, 16), {"base": 5}))
+write("other", (first, {"lora": 7, "base": 5}), (last, {"base": 5}), settings="mean")
+write("empty", (first, {}))
+PY
+audits() { # STATUS TEXT A B
+    expect "$1" "$2" timeout 30 "$zf" audit "$dir/$3" "$dir/$4"
+}
+audits 0 '^15 steps are the same' sound sound
+audits 1 '^they part at step 1: m of "lora"' sound bad
+audits 1 '^they part at step 5: "lora" is trained in A alone' sound early
+audits 1 '^setting mode: "exact" in A, "mean", "exact" in B' sound other
+audits 2 '^no parameter can be compared' empty empty
+audits 1 '^no parameter can be compared' sound empty
+
 # ---- a trace of a training program ----
 printf '[zenflow]\nfull_warm_up_rounds = 4\n[trace]\nfile = %s/t.json steps 20..29\n' "$dir" >"$dir/trace.ini"
 ZFPLUGIN_PATH=$plugin timeout 100 "$trainer" "$dir/trace.ini" >"$dir/trained" || { echo "FAIL: $(cat "$dir/trained")"; failed=1; }
