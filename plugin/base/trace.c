@@ -57,7 +57,7 @@ static void name_file(const zfi_trace_wish_t *wish, unsigned number, char out[FI
     snprintf(out, FILE_NBYTES, "%.*s%s%s%s", n, wish->file, rank, again, wish->file + n);
 }
 
-/* The file, locked against other instances and empty; NULL: errno says why. */
+/* The file, locked against other instances; NULL: errno says why. */
 static FILE *create_file(const zfi_trace_wish_t *wish, char out_name[FILE_NBYTES]) {
     zfi_lines_t lines = {.fd = -1};
     FILE *file = NULL;
@@ -66,7 +66,7 @@ static FILE *create_file(const zfi_trace_wish_t *wish, char out_name[FILE_NBYTES
         name_file(wish, number, out_name);
         rc = zfi_lines_open(out_name, &lines);
     }
-    if (!rc && ftruncate(lines.fd, 0) == 0)
+    if (!rc)
         file = fdopen(lines.fd, "w");
     if (file)
         return file;
@@ -222,11 +222,15 @@ static void write_event(const zfi_trace_t *trace, const event_t *event, uint32_t
     fputs("}}", trace->file);
 }
 
+void zfi_trace_forget(zfi_trace_t *trace) { atomic_store(&trace->is_written, 1); }
+
 int zfi_trace_write(zfi_trace_t *trace, const char *counted) {
     uint64_t n = atomic_load(&trace->n_events), n_kept = n < trace->most ? n : trace->most;
     atomic_store(&trace->is_on, 0);
     if (atomic_exchange(&trace->is_written, 1))
         return 0;
+    if (ftruncate(fileno(trace->file), 0) != 0)
+        return errno;
     fprintf(trace->file, "{\"displayTimeUnit\": \"ms\", \"otherData\": {\"lost_events\": %" PRIu64 "%s%s},\n",
             n - n_kept, counted ? ", \"counted\": " : "", counted ? counted : "");
     fputs("\"traceEvents\": [\n", trace->file);

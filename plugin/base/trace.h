@@ -32,14 +32,17 @@ typedef struct zfi_trace_wish {
     uint64_t most_events;         /* that are kept; 0: a million */
 } zfi_trace_wish_t;
 
-/* [control] Creates the file: NAME.2.json and so on where another instance still writes to it. ZF_ERR_STORAGE or
- * ZF_ERR_MEMORY, nothing left behind. */
+/* [control] Creates the file: NAME.2.json and so on where another instance still writes to it. What is there stays until
+ * the trace is written. ZF_ERR_STORAGE or ZF_ERR_MEMORY, nothing left behind. */
 zf_status_t zfi_trace_open(const zfi_trace_wish_t *wish, zfi_trace_t **out, zf_error_t *err);
 const char *zfi_trace_file(const zfi_trace_t *trace);
 
 /* [control] Writes what was not written yet, frees. No thread records any more. NULL is legal. The system's error, or
  * 0, as write. */
 int zfi_trace_close(zfi_trace_t *trace);
+
+/* [control] Nothing is to be written any more. */
+void zfi_trace_forget(zfi_trace_t *trace);
 
 /* [hook] The next step will be t. Returns 1 once: the trace is complete and can be written. */
 int zfi_trace_step(zfi_trace_t *trace, uint64_t t);

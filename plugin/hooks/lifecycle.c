@@ -143,6 +143,7 @@ static zf_status_t map_alive_page(zf_instance_t *inst, zf_error_t *err) {
 }
 
 static void free_instance(zf_instance_t *inst) {
+    int was_bound = inst->run != NULL;
     zfi_engine_stop(&inst->engine);
     zfi_claims_drop(inst->claims);
     zfi_run_free(inst->run);
@@ -150,7 +151,7 @@ static void free_instance(zf_instance_t *inst) {
     zfi_engine_close(&inst->engine);
     zfi_rules_free(&inst->engine);
     zfi_auditing_end(&inst->engine);
-    zfi_tracing_end(&inst->engine);
+    zfi_tracing_end(&inst->engine, was_bound);
     zfi_engine_free(&inst->engine);
     zfi_step_records_end(&inst->step_records);
     if (inst->alive)

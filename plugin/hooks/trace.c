@@ -78,10 +78,13 @@ void zfi_tracing_step(zfi_engine_t *engine, uint64_t t) {
         (void)zfi_serial_start(engine->control, write_trace, &engine, sizeof(zfi_engine_t *));
 }
 
-void zfi_tracing_end(zfi_engine_t *engine) {
+void zfi_tracing_end(zfi_engine_t *engine, int was_bound) {
     if (!engine->trace)
         return;
-    write_trace(&engine);
+    if (was_bound)
+        write_trace(&engine);
+    else
+        zfi_trace_forget(engine->trace);
     (void)zfi_trace_close(engine->trace);
     engine->trace = NULL;
 }

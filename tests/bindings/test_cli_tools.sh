@@ -35,7 +35,9 @@ long=$dir/$(printf '%0*d' $((190 - ${#dir})) 0)
 "$zf" --plugin "$plugin" config "$dir/some.ini" "trace.file=$long" >"$dir/long.ini"
 says 0 "^file = $long\$" config "$dir/long.ini"
 says 1 'file: no file can say ".*/a ;b"' config "$dir/some.ini" "trace.file=$dir/a ;b"
+echo kept >"$dir/a;b"
 says 0 '^file = .*/a;b ; default none$' config "$dir/some.ini" "trace.file=$dir/a;b"
+[ "$(cat "$dir/a;b")" = kept ] || { echo "FAIL: zf config writes over a trace"; failed=1; }
 printf '[zenflow]\nupdate_intervall = 4\n[hst]\n' >"$dir/typo.ini"
 says 1 "$dir/typo.ini:2: \[zenflow\] has no key \"update_intervall\"; nearest: update_interval" config "$dir/typo.ini"
 says 1 "$dir/typo.ini:3: no section \[hst\]; nearest: \[host\]" config "$dir/typo.ini"
