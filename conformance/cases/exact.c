@@ -41,8 +41,10 @@ static void all_isas(zx_options_t *o) {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         o->isas[o->n_isas++] = "avx2";
+#ifndef ZX_WITHOUT_AVX512
     if (__builtin_cpu_supports("avx512f"))
         o->isas[o->n_isas++] = "avx512";
+#endif
 #elif defined(__aarch64__)
     o->isas[o->n_isas++] = "neon";
 #endif

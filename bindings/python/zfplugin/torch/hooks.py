@@ -6,8 +6,7 @@ import weakref
 import torch
 
 
-def is_compiling():
-    return torch.compiler.is_compiling()
+is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling  # before torch 2.3
 
 
 def outside_of_graphs(function):

@@ -38,7 +38,7 @@ class FinalWeights:
         self.handles.append(on_forward(model, Hook(self.take_written)))
         self._prefix = {}    # of a module that is being loaded, by its id
         for module in model.modules():
-            self.handles += [module.register_load_state_dict_pre_hook(Hook(self.before_load)),
+            self.handles += [module._register_load_state_dict_pre_hook(Hook(self.before_load), with_module=True),  # public since torch 2.5
                              module.register_load_state_dict_post_hook(Hook(self.after_load, on_copy=self.say_copied if module is model else None))]
 
     def say_copied(self):
