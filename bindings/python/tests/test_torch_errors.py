@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Misuse: one clear exception each, and the training state as it was, so that the right call afterwards works."""
 import contextlib
+import subprocess
+import sys
+from pathlib import Path
 
 from support import HYPER, TorchTest, loss_of, mlp, plain_step, torch, twins, values_of
 import zfplugin
 
 
 class Misuse(TorchTest):
+    def test_a_torch_that_is_too_old(self):
+        done = subprocess.run([sys.executable, "-c", "import torch; del torch.compiler.is_compiling; import zfplugin.torch"], check=False,
+                              capture_output=True, text=True, cwd=Path(zfplugin.__file__).parents[1])
+        self.assertRegex(done.stderr, r"ImportError: zfplugin.torch needs PyTorch 2\.3 or newer; this is 2\.")
+
     def test_first_step_without_backward(self):
         with self.messages() as caught:
             self.zenflow(mlp()).step()

@@ -11,6 +11,11 @@ of them are noticed, gradients.py how gradients travel, fetch.py and reads.py wh
 that leave the run, figures.py what it tells of itself, processes.py and ranks.py several processes, cut.py parameters that are cut over them. trainer.py and
 lightning.py are callbacks for Hugging Face's and Lightning's Trainer; unwrap() finds the optimizer inside of wrappers.
 """
+import torch
+
+if not hasattr(getattr(torch, "compiler", None), "is_compiling"):
+    raise ImportError(f"zfplugin.torch needs PyTorch 2.3 or newer; this is {torch.__version__}")
+
 from .optimizer import ZenFlow
 from .wrappers import unwrap
 

@@ -6,7 +6,8 @@ import weakref
 import torch
 
 
-is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling  # before torch 2.3
+def is_compiling():
+    return torch.compiler.is_compiling()
 
 
 def outside_of_graphs(function):

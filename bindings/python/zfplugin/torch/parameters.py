@@ -38,7 +38,7 @@ ASKED_STEPS = 16  # from the first one on, and from an edit on, in which the plu
 
 
 def _increment_versions(params):
-    for p in params:  # torch 2.1 to 2.5
+    for p in params:  # before torch 2.6
         torch.autograd.graph.increment_version(p)
 
 
