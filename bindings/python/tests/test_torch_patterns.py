@@ -7,7 +7,7 @@ import io
 import logging
 import tempfile
 
-from support import FEW, HYPER, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, train, twins, unwatched, zenflow
+from support import FEW, HYPER, SYNCHRONOUS, TorchTest, batch, config, loss_of, mlp, plain_step, torch, train, twins, unwatched, zenflow
 import zfplugin
 from test_torch_edits import drawn_step
 from torch import nn
@@ -94,6 +94,15 @@ class Watched(TorchTest):
         with self.assertRaises(zfplugin.errors.ShapeError):
             opt.step()
         self.assert_reads_final(model, opt, torch.clone)
+
+    def test_a_frozen_part_is_no_evaluation(self):
+        """It is in eval() and without a graph at every step; what is trained behind it comes layer by layer."""
+        model, opt = self.trained(6)
+        with torch.no_grad():
+            model[:3].eval()(batch(6)[0])
+            self.assertTrue(opt._fetcher.is_new)
+            model.eval()(batch(6)[0])
+        self.assertFalse(opt._fetcher.is_new)
 
     def test_another_type(self):
         model, opt = self.trained(6)

@@ -19,7 +19,7 @@ counters move with the first fetch after a step, as they do with the step: autog
 Not every read is in the forward of the module that holds the parameter. Between step and forward functions of torch are watched
 (reads.py), and what they are about to read is fetched; where they cannot be watched, step() fetches everything. A model may read a weight elsewhere, too: from time to time everything is
 fetched by step(), and the watch goes on until the next step; what is read so is fetched by every step() from then on. An evaluation (without
-graphs, its modules not in training) may go another way than the training: its first forward fetches everything.
+graphs, the model not in training) may go another way than the training: its first forward fetches everything.
 
 A save or an export makes the instance rest, which brings all that waits. Nobody is to see that: unseen() puts the values aside.
 """
@@ -41,7 +41,7 @@ class Fetcher:
 
     def __init__(self, model, log):
         self.instance = self.table = None
-        self.log, self.watch = log, Watch()
+        self.model, self.log, self.watch = weakref.ref(model), log, Watch()
         self.n_steps, self.looks = 0, (1, 2)  # the next two
         self.is_look = False  # of this step
         self.early = set()  # names of parameters that are read before their module's forward
@@ -85,9 +85,8 @@ class Fetcher:
             return  # of DataParallel: a copy, made before; step() fetches for it
         self.is_heard[at] = True
         self.watch.say_forward(self.is_look)
-        if self.is_new and not module.training and not torch.is_grad_enabled() and not self.instance.is_closed:
-            self.edited = None
-            self.fetch(self.table.ids)
+        if self.is_new and not torch.is_grad_enabled() and not getattr(self.model(), "training", True):
+            self.fetch_all()
         if self.is_fetched[at]:
             self.edited = None  # another pass began: somebody may have written in between
         if self.is_fetched[at] or not self.ids[at] or self.instance.is_closed:
