@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/cli/ask.c - `zf ask WHAT ...`: what the commands in Python ask of the plugin and of CUDA's driver. The
- * answer is a JSON object on stdout, but for the weights, which are float32. No command of a user's. */
+/* bindings/cli/ask.c - `zf ask WHAT ...`: what the commands in Python ask of the plugin, of CUDA's driver and of the
+ * machine. The answer is a JSON object on stdout, but for the weights, which are float32. No command of a user's. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ask.h"
+#include "lib/cgroup.h"
 #include "zf/ext/state.h"
 
 static int answer(json_t *out) {
     json_dumpf(out, stdout, JSON_COMPACT);
     json_decref(out);
     return 0;
+}
+
+static json_t *limit_or_null(uint64_t limit) {
+    return limit == UINT64_MAX ? json_null() : json_integer((json_int_t)limit);
 }
 
 static int ask_plugin(zf_cli_t *cli, char **words) {
@@ -31,6 +37,16 @@ static int ask_plugin(zf_cli_t *cli, char **words) {
 static int ask_cuda(zf_cli_t *cli, char **words) {
     (void)cli, (void)words;
     return answer(zf_ask_cuda());
+}
+
+/* ROOT: what control groups allow below that folder, "" being this machine; what they do not say is null. */
+static int ask_limits(zf_cli_t *cli, char **words) {
+    zf_cgroup_t found;
+    (void)cli;
+    zf_cgroup_read(words[0], &found);
+    return answer(json_pack("{s:o, s:o, s:o}", "memory_nbytes", limit_or_null(found.memory_limit), "memory_left_nbytes",
+                            limit_or_null(found.memory_left), "quota_cpus",
+                            isinf(found.quota_cpus) ? json_null() : json_real(found.quota_cpus)));
 }
 
 /* DEVICE */
@@ -116,9 +132,9 @@ static const struct {
     int n_words;
     int (*ask)(zf_cli_t *cli, char **words);
 } questions[] = {
-    {"plugin", 0, ask_plugin}, {"cuda", 0, ask_cuda},     {"image", 1, ask_image},
-    {"link", 1, ask_link},     {"replay", 2, ask_replay}, {"own", 1, ask_own},
-    {"plan", 0, zf_ask_plan},  {"verify", 1, ask_verify}, {"weights", 1, ask_weights},
+    {"plugin", 0, ask_plugin}, {"cuda", 0, ask_cuda},       {"limits", 1, ask_limits}, {"image", 1, ask_image},
+    {"link", 1, ask_link},     {"replay", 2, ask_replay},   {"own", 1, ask_own},       {"plan", 0, zf_ask_plan},
+    {"verify", 1, ask_verify}, {"weights", 1, ask_weights},
 };
 
 int zf_cli_ask(zf_cli_t *cli, int argc, char **argv) {

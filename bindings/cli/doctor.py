@@ -27,7 +27,8 @@ def ask(*words):
 class Doctor:
     def __init__(self, options):
         self.options, self.missing, self.lacks_needed, self.spread = options, [], False, 1
-        self.found = {"cpu": machine.cpu(), "memory": machine.memory(), "cuda": ask("cuda")}
+        limits = ask("limits", "")
+        self.found = {"cpu": machine.cpu(limits), "memory": machine.memory(limits), "cuda": ask("cuda")}
         self.find_plugin()
         self.find_images()
         self.judge()
@@ -88,8 +89,7 @@ class Doctor:
 
     def n_elems(self):
         """Elements whose state and slots take at most an eighth of what is available."""
-        memory = self.found["memory"]
-        room = min(memory["available_nbytes"] or 0, memory["cgroup_limit_nbytes"] or float("inf"))
+        room = self.found["memory"]["available_nbytes"] or 0
         n = int(room / 8 / BYTES_PER_ELEM) // SMALLEST_ELEMS * SMALLEST_ELEMS
         return min(max(n, SMALLEST_ELEMS), LARGEST_ELEMS)
 

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/cgroup.h"
+
 enum { MAX_RANKS = 4096 };
 
 /* ---- ranks ------------------------------------------------------------------------------------------------------- */
@@ -51,22 +53,17 @@ zfi_node_t zfi_node_find(uint32_t given_rank, uint32_t given_n_ranks, char *(*ge
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* First unsigned number after `key` in a small text file, or UINT64_MAX. */
-static uint64_t read_number(const char *path, const char *key) {
+/* Bytes that a line of /proc/meminfo says, or UINT64_MAX. */
+static uint64_t read_kib(const char *key) {
     char line[256];
-    uint64_t value = UINT64_MAX;
-    FILE *file = fopen(path, "re");
+    uint64_t kib = UINT64_MAX;
+    FILE *file = fopen("/proc/meminfo", "re");
     if (!file)
         return UINT64_MAX;
-    while (value == UINT64_MAX && fgets(line, sizeof line, file))
-        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%" SCNu64, &value) != 1)
-            value = UINT64_MAX;
+    while (kib == UINT64_MAX && fgets(line, sizeof line, file))
+        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%" SCNu64, &kib) != 1)
+            kib = UINT64_MAX;
     fclose(file);
-    return value;
-}
-
-static uint64_t read_kib(const char *key) {
-    uint64_t kib = read_number("/proc/meminfo", key);
     return kib > UINT64_MAX / 1024 ? UINT64_MAX : kib * 1024;
 }
 
@@ -86,15 +83,13 @@ static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 static uint64_t lower(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 void zfi_room_read(zfi_room_t *out) {
-    uint64_t limit = read_number("/sys/fs/cgroup/memory.max", "");
-    uint64_t used = read_number("/sys/fs/cgroup/memory.current", "");
+    zf_cgroup_t cgroup;
+    zf_cgroup_read("", &cgroup);
     out->available = read_kib("MemAvailable:");
-    out->total = read_kib("MemTotal:");
+    out->is_of_cgroup = cgroup.memory_left < out->available;
+    out->available = lower(out->available, cgroup.memory_left);
+    out->total = lower(read_kib("MemTotal:"), cgroup.memory_limit);
     out->resident = read_resident();
-    if (limit != UINT64_MAX && used != UINT64_MAX) {
-        out->available = lower(out->available, less(limit, used));
-        out->total = lower(out->total, limit);
-    }
 }
 
 uint64_t zfi_room_share(const zfi_room_t *room, uint64_t promised_nbytes, uint32_t n_ranks) {

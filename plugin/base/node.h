@@ -18,9 +18,10 @@ typedef struct zfi_node {
 zfi_node_t zfi_node_find(uint32_t given_rank, uint32_t given_n_ranks, char *(*get)(const char *name));
 
 typedef struct zfi_room { /* bytes; UINT64_MAX where the system does not say */
-    uint64_t available;   /* what may still be allocated: MemAvailable, or less where the memory cgroup leaves less */
-    uint64_t total;       /* of the machine, or of the memory cgroup */
+    uint64_t available;   /* what may still be allocated: MemAvailable, or less where control groups leave less */
+    uint64_t total;       /* of the machine, or the least limit of the control groups */
     uint64_t resident;    /* of `total`, held by this process alone */
+    int is_of_cgroup;     /* control groups leave less than the machine has */
 } zfi_room_t;
 
 /* [any-thread] Reads them from the system. */

@@ -31,7 +31,8 @@ static uint64_t find_room(const zfi_run_memory_t *mem, uint64_t own_nbytes, char
         snprintf(out_source, source_nbytes, "one of %" PRIu32 " ranks on this machine, see [host] local_rank",
                  mem->node.n_ranks);
     else
-        snprintf(out_source, source_nbytes, "available to this process");
+        snprintf(out_source, source_nbytes,
+                 room.is_of_cgroup ? "left by the limit of this process's cgroup" : "available to this process");
     return zfi_room_share(&room, zfi_arena_all_promised() - own_nbytes, mem->node.n_ranks);
 }
 

@@ -3,10 +3,11 @@
 #include "replay/affinity.h"
 
 #include <dirent.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "lib/cgroup.h"
 
 enum { FEWEST_CORES_TO_PIN = 4 };
 
@@ -23,36 +24,6 @@ static int read_first_sibling(int cpu) {
         first = cpu;
     fclose(file);
     return first;
-}
-
-/* CPUs of a list like "0-3,8"; 0 where there is no such file. */
-static uint32_t read_cpu_list(const char *path) {
-    uint32_t n = 0, first, last;
-    char sign = ',';
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return 0;
-    while (sign == ',' && fscanf(file, "%" SCNu32, &first) == 1) {
-        last = first;
-        if (fscanf(file, "%c", &sign) == 1 && sign == '-' && fscanf(file, "%" SCNu32 "%c", &last, &sign) < 2)
-            sign = '\0';
-        n += last >= first ? last - first + 1 : 0;
-    }
-    fclose(file);
-    return n;
-}
-
-static uint32_t read_quota(void) {
-    uint64_t quota = 0, period = 0;
-    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (!file)
-        return UINT32_MAX;
-    if (fscanf(file, "%" SCNu64 " %" SCNu64, &quota, &period) != 2)
-        period = 0;
-    fclose(file);
-    if (period == 0 || quota / period >= UINT32_MAX)
-        return UINT32_MAX;
-    return quota < period ? 1 : (uint32_t)(quota / period);
 }
 
 /* Counts the threads of this process that one CPU alone may run. A thread that ends meanwhile does not count. */
@@ -74,15 +45,15 @@ static void read_pinned(uint32_t *n_pinned) {
 }
 
 void zfi_affinity_read(zfi_cpus_t *out) {
+    zf_cgroup_t cgroup;
     memset(out, 0, sizeof *out);
     if (sched_getaffinity(0, sizeof out->mask, &out->mask))
         CPU_ZERO(&out->mask);
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         out->first_sibling[cpu] = CPU_ISSET((size_t)cpu, &out->mask) ? read_first_sibling(cpu) : cpu;
-    out->n_machine = read_cpu_list("/sys/fs/cgroup/cpuset.cpus.effective");
-    if (out->n_machine == 0)
-        out->n_machine = read_cpu_list("/sys/devices/system/cpu/online");
-    out->quota = read_quota();
+    zf_cgroup_read("", &cgroup);
+    out->n_machine = cgroup.n_cpus ? cgroup.n_cpus : zf_cpu_list_count("/sys/devices/system/cpu/online");
+    out->quota = cgroup.quota_cpus;
     read_pinned(out->n_pinned);
 }
 
@@ -128,9 +99,9 @@ uint32_t zfi_affinity_n_cores(const zfi_cpus_t *cpus, const zfi_node_t *node) {
     int list[CPU_SETSIZE];
     uint32_t n_pinned[CPU_SETSIZE], begin;
     uint32_t end = find_share(list_cores(cpus, list, n_pinned), count_sharers(cpus, node), node->rank, &begin);
-    uint32_t n = end - begin, quota = cpus->quota == UINT32_MAX ? UINT32_MAX : cpus->quota / node->n_ranks;
-    if (n > quota)
-        n = quota;
+    uint32_t n = end - begin;
+    if (cpus->quota / node->n_ranks < n)
+        n = (uint32_t)(cpus->quota / node->n_ranks);
     return n ? n : 1;
 }
 

@@ -18,8 +18,8 @@ typedef struct zfi_cpus {           /* what the system says, or a test */
     cpu_set_t mask;                 /* of this process */
     int first_sibling[CPU_SETSIZE]; /* lowest-numbered hyper-thread of the CPU's core */
     uint32_t n_pinned[CPU_SETSIZE]; /* threads of this process that may run on this CPU only */
-    uint32_t n_machine;             /* CPUs of the machine, or of the container */
-    uint32_t quota;                 /* CPUs that the cgroup pays for; UINT32_MAX without a quota */
+    uint32_t n_machine;             /* CPUs of the machine, or of the control group that has a set of them */
+    double quota;                   /* CPUs whose time the control groups give; INFINITY without a quota */
 } zfi_cpus_t;
 
 /* [control] Reads them from the system. */

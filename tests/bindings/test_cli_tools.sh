@@ -53,6 +53,16 @@ says 1 'byte 0x00' config "$dir/binary.ini"
 # ---- zf doctor: what is there, what is missing, and an exit status for what is needed ----
 says 0 'plugin .*libzfplugin' doctor --quick
 says 0 'cores .* in the affinity mask' doctor --quick
+# limits of control groups, on a system that is made up: one level above its own
+job=$dir/system/sys/fs/cgroup/job
+mkdir -p "$dir/system/proc/self" "$job/step"
+printf '30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n' >"$dir/system/proc/self/mountinfo"
+echo 0::/job/step >"$dir/system/proc/self/cgroup"
+echo 314572800 >"$job/memory.max"
+echo 104857600 >"$job/memory.current"
+echo 50000 100000 >"$job/cpu.max"
+says 0 '^{"memory_nbytes":314572800,"memory_left_nbytes":209715200,"quota_cpus":0.5}$' ask limits "$dir/system"
+says 0 '^{"memory_nbytes":null,"memory_left_nbytes":null,"quota_cpus":null}$' ask limits "$dir/none"
 says 0 '--need cuda  *exit status 1' doctor --help
 says 0 'usage: zf .* config .FILE' config --help
 says 0 'usage: zf .* ckpt verify DIR' ckpt verify --help

@@ -4,8 +4,13 @@
 #define _GNU_SOURCE
 #include "replay/affinity.h"
 
+#include <math.h>
+
+#include "lib/cgroup.h"
+#include "replay/workers.h"
 #include "rig.h"
 #include "suite.h"
+#include "wrap.h"
 
 enum { N_MADE_UP = 16, MAX_PINS = 64 };
 
@@ -38,13 +43,20 @@ int pthread_setaffinity_np(pthread_t thread, size_t nbytes, const cpu_set_t *mas
     return 0;
 }
 
+static zf_cgroup_t groups = {.memory_limit = UINT64_MAX, .memory_left = UINT64_MAX, .quota_cpus = INFINITY};
+
+ZT_WRAP(void, zf_cgroup_read, const char *root, zf_cgroup_t *out) {
+    (void)root;
+    *out = groups;
+}
+
 /* ---- machines for the choice alone ------------------------------------------------------------------------------- */
 
 static const zfi_node_t alone = {.n_ranks = 1};
 
 /* n CPUs of a machine of n_machine, each a core, or with the hyper-thread that lies n/2 above it. */
 static zfi_cpus_t machine(int n, uint32_t n_machine, int has_threads) {
-    zfi_cpus_t cpus = {.n_machine = n_machine, .quota = UINT32_MAX};
+    zfi_cpus_t cpus = {.n_machine = n_machine, .quota = INFINITY};
     CPU_ZERO(&cpus.mask);
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         cpus.first_sibling[cpu] = has_threads && cpu < n ? cpu % (n / 2) : cpu;
@@ -101,10 +113,12 @@ ZT_TEST(ranks_divide_the_cores) {
 
 ZT_TEST(a_quota_is_shared_too) {
     zfi_cpus_t cpus = machine(16, 16, 0);
-    cpus.quota = 6;
+    cpus.quota = 6.9;
     ck_assert_uint_eq(zfi_affinity_n_cores(&cpus, &alone), 6);
     ck_assert_uint_eq(zfi_affinity_n_cores(&cpus, &(zfi_node_t){.n_ranks = 2}), 3);
     ck_assert_uint_eq(zfi_affinity_n_cores(&cpus, &(zfi_node_t){.n_ranks = 8}), 1);
+    cpus.quota = 0.5;
+    ck_assert_uint_eq(zfi_affinity_n_cores(&cpus, &alone), 1);
 }
 
 /* A mask that is a part of the machine: the launcher has divided already, or in part, or nobody knows how. */
@@ -131,7 +145,17 @@ ZT_TEST(the_system_is_read) {
     ck_assert_uint_eq(cpus.n_pinned[first_cpu + 2], 1);
     ck_assert_uint_eq(cpus.n_pinned[first_cpu + 1], 0);
     ck_assert_uint_gt(cpus.n_machine, 0);
-    ck_assert_uint_gt(cpus.quota, 0);
+    ck_assert(isinf(cpus.quota));
+    groups.quota_cpus = 0.5;
+    groups.n_cpus = 12;
+    zfi_affinity_read(&cpus);
+    ck_assert(cpus.quota == 0.5);
+    ck_assert_uint_eq(cpus.n_machine, 12);
+    ck_assert_uint_eq(zfi_workers_count(&(zfi_config_t){.local_ranks = 1}), 1);
+    groups.quota_cpus = 4.9;
+    ck_assert_uint_eq(zfi_workers_count(&(zfi_config_t){.local_ranks = 1}), 3);
+    ck_assert_uint_eq(zfi_workers_count(&(zfi_config_t){.local_ranks = 2}), 1);
+    ck_assert_uint_eq(zfi_workers_count(&(zfi_config_t){.local_ranks = 1, .threads = 7}), 7);
 }
 
 static void start(zt_rig_t *rig, const char *config) {

@@ -11,8 +11,10 @@
 #include "instance/instance.h"
 #include "instance/memory.h"
 #include "instance/run.h"
+#include "lib/cgroup.h"
 #include "rig.h"
 #include "suite.h"
+#include "wrap.h"
 
 static const zt_shape_t shapes[] = {
     {.rows = 300, .cols = 500},
@@ -82,6 +84,25 @@ ZT_TEST(what_others_were_promised_is_not_there) {
     zfi_arena_free(&other);
     ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_OK);
     ck_assert_uint_eq(zfi_arena_all_promised(), 0);
+    zt_rig_end(&rig);
+}
+
+static uint64_t left_by_groups = UINT64_MAX;
+
+ZT_WRAP(void, zf_cgroup_read, const char *root, zf_cgroup_t *out) {
+    __real_zf_cgroup_read(root, out);
+    if (left_by_groups < out->memory_left)
+        out->memory_left = out->memory_limit = left_by_groups;
+}
+
+ZT_TEST(a_control_group_leaves_too_little) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_create(&rig, "[host]\nthreads = 1\nlocal_rank = 0/1\n", 0);
+    left_by_groups = 3 << 20;
+    zt_refused(&rig.err, zt_rig_try_bind(&rig), ZF_ERR_MEMORY,
+               "have 3 MiB (left by the limit of this process's cgroup)");
+    left_by_groups = UINT64_MAX;
+    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_OK);
     zt_rig_end(&rig);
 }
 

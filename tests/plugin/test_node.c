@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/cgroup.h"
 #include "suite.h"
+#include "wrap.h"
 
 /* The environment of a test: "NAME=value" texts. */
 static const char *const *variables;
@@ -64,6 +66,27 @@ ZT_TEST(memory_of_one_process) {
     ck_assert_uint_eq(zfi_room_share(&room, 130, 1), 0);
     room.available = UINT64_MAX;
     ck_assert_uint_eq(zfi_room_share(&room, 30, 1), UINT64_MAX);
+}
+
+/* What control groups leave, which are made up here. */
+static zf_cgroup_t made_up;
+
+ZT_WRAP(void, zf_cgroup_read, const char *root, zf_cgroup_t *out) {
+    ck_assert_str_eq(root, "");
+    *out = made_up;
+}
+
+ZT_TEST(control_groups_limit_memory) {
+    zfi_room_t room;
+    made_up = (zf_cgroup_t){.memory_limit = 3 << 20, .memory_left = 1 << 20};
+    zfi_room_read(&room);
+    ck_assert_uint_eq(room.available, 1 << 20);
+    ck_assert_uint_eq(room.total, 3 << 20);
+    ck_assert(room.is_of_cgroup);
+    made_up = (zf_cgroup_t){.memory_limit = UINT64_MAX, .memory_left = UINT64_MAX};
+    zfi_room_read(&room);
+    ck_assert(room.available > 1 << 20 && room.available <= room.total && room.total < UINT64_MAX);
+    ck_assert(!room.is_of_cgroup);
 }
 
 /* Four ranks of 100 each, whichever comes first, and never more than there is. */

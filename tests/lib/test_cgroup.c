@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/lib/test_cgroup.c - limits of control groups, on systems whose files the test makes up. */
+#include "lib/cgroup.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "suite.h"
+
+enum { MIB = 1 << 20 };
+
+/* ---- systems ----------------------------------------------------------------------------------------------------- */
+
+static void put(const char *path, const char *text) {
+    ck_assert_int_eq(zt_shell("mkdir -p \"$(dirname '%s/%s')\"", zt_dir(), path), 0);
+    zt_write(path, text, strlen(text));
+}
+
+static zf_cgroup_t read_system(void) {
+    zf_cgroup_t out;
+    zf_cgroup_read(zt_dir(), &out);
+    return out;
+}
+
+#define NO_GROUPS "22 1 0:20 / /proc rw,relatime shared:5 - proc proc rw\nno mount\n"
+#define V2_AT(root) "30 23 0:26 " root " /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+#define V1_AT(root)                                                                                                    \
+    "31 30 0:27 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n"                                   \
+    "32 30 0:28 " root " /sys/fs/cgroup/memory rw,nosuid shared:6 - cgroup cgroup rw,memory\n"                         \
+    "33 30 0:29 " root " /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"                               \
+    "34 30 0:30 " root " /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"                                         \
+    "35 30 0:31 " root " /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n"
+#define V1_GROUPS(path)                                                                                                \
+    "12:pids:" path "\n11:memory:" path "\n4:cpu,cpuacct:" path "\n3:cpuset:" path                                     \
+    "\n1:name=systemd:/elsewhere\n0::/elsewhere\n"
+
+static void mounts(const char *text) { put("proc/self/mountinfo", text); }
+static void groups(const char *text) { put("proc/self/cgroup", text); }
+
+/* ---- version 2 --------------------------------------------------------------------------------------------------- */
+
+ZT_TEST(no_groups_no_limits) {
+    zf_cgroup_t found = read_system(); /* there is not even a file */
+    ck_assert(found.memory_limit == UINT64_MAX && isinf(found.quota_cpus) && found.n_cpus == 0);
+    mounts(NO_GROUPS V2_AT("/"));
+    groups("0::/\n");
+    found = read_system();
+    ck_assert(found.memory_limit == UINT64_MAX && found.memory_left == UINT64_MAX && isinf(found.quota_cpus));
+    ck_assert(found.threads_limit == UINT64_MAX && found.threads_left == UINT64_MAX && found.n_cpus == 0);
+}
+
+/* A container of docker or podman with a namespace of its own, in which its group is the root. */
+ZT_TEST(the_root_of_version_2) {
+    mounts(NO_GROUPS V2_AT("/"));
+    groups("0::/\n");
+    put("sys/fs/cgroup/memory.max", "314572800\n");
+    put("sys/fs/cgroup/memory.current", "104857600\n");
+    put("sys/fs/cgroup/cpu.max", "50000 100000\n");
+    put("sys/fs/cgroup/pids.max", "64\n");
+    put("sys/fs/cgroup/pids.current", "60\n");
+    put("sys/fs/cgroup/cpuset.cpus.effective", "0-3,8\n");
+    zf_cgroup_t found = read_system();
+    ck_assert_uint_eq(found.memory_limit, 300 * MIB);
+    ck_assert_uint_eq(found.memory_left, 200 * MIB);
+    ck_assert(found.quota_cpus == 0.5);
+    ck_assert_uint_eq(found.threads_limit, 64);
+    ck_assert_uint_eq(found.threads_left, 4);
+    ck_assert_uint_eq(found.n_cpus, 5);
+}
+
+/* A unit of systemd, a step of Slurm: limits at levels between, each of which holds. */
+ZT_TEST(every_level_of_version_2) {
+    mounts(V2_AT("/"));
+    groups("0::/system.slice/job_7/step_0/user\n");
+    put("sys/fs/cgroup/system.slice/memory.max", "max\n");
+    put("sys/fs/cgroup/system.slice/job_7/memory.max", "314572800\n");
+    put("sys/fs/cgroup/system.slice/job_7/memory.current", "10485760\n");
+    put("sys/fs/cgroup/system.slice/job_7/step_0/memory.max", "524288000\n");
+    put("sys/fs/cgroup/system.slice/job_7/step_0/memory.current", "524288001\n");
+    put("sys/fs/cgroup/system.slice/job_7/step_0/user/memory.max", "max\n");
+    put("sys/fs/cgroup/system.slice/job_7/cpu.max", "250000 100000\n");
+    put("sys/fs/cgroup/system.slice/job_7/step_0/user/cpu.max", "max 100000\n");
+    put("sys/fs/cgroup/cpuset.cpus.effective", "0-63\n");
+    put("sys/fs/cgroup/system.slice/job_7/cpuset.cpus.effective", "8-15\n");
+    put("sys/fs/cgroup/other/memory.max", "1\n");
+    zf_cgroup_t found = read_system();
+    ck_assert_uint_eq(found.memory_limit, 300 * MIB);
+    ck_assert_uint_eq(found.memory_left, 0); /* of the step's own limit, which is higher */
+    ck_assert(found.quota_cpus == 2.5);
+    ck_assert_uint_eq(found.n_cpus, 8);
+}
+
+/* What files leave in the page cache counts as used there, and is dropped for whoever needs memory. */
+ZT_TEST(cached_files_take_no_memory) {
+    mounts(V2_AT("/"));
+    groups("0::/job\n");
+    put("sys/fs/cgroup/job/memory.max", "314572800\n");
+    put("sys/fs/cgroup/job/memory.current", "314572800\n");
+    put("sys/fs/cgroup/job/memory.stat",
+        "anon 104857600\nfile 209715200\ninactive_file 157286400\nactive_file 52428800\n");
+    ck_assert_uint_eq(read_system().memory_left, 200 * MIB);
+}
+
+/* ---- version 1 --------------------------------------------------------------------------------------------------- */
+
+static void put_version_1(const char *at) {
+    char path[256];
+    snprintf(path, sizeof path, "sys/fs/cgroup/memory%s/memory.limit_in_bytes", at);
+    put(path, "314572800\n");
+    snprintf(path, sizeof path, "sys/fs/cgroup/memory%s/memory.usage_in_bytes", at);
+    put(path, "157286400\n");
+    snprintf(path, sizeof path, "sys/fs/cgroup/memory%s/memory.stat", at);
+    put(path, "inactive_file 1\nactive_file 1\ntotal_inactive_file 52428800\ntotal_active_file 0\n");
+    snprintf(path, sizeof path, "sys/fs/cgroup/cpu,cpuacct%s/cpu.cfs_quota_us", at);
+    put(path, "150000\n");
+    snprintf(path, sizeof path, "sys/fs/cgroup/cpu,cpuacct%s/cpu.cfs_period_us", at);
+    put(path, "100000\n");
+    snprintf(path, sizeof path, "sys/fs/cgroup/cpuset%s/cpuset.effective_cpus", at);
+    put(path, "4-7\n");
+    snprintf(path, sizeof path, "sys/fs/cgroup/pids%s/pids.max", at);
+    put(path, "100\n");
+    snprintf(path, sizeof path, "sys/fs/cgroup/pids%s/pids.current", at);
+    put(path, "9\n");
+}
+
+static void expect_version_1(void) {
+    zf_cgroup_t found = read_system();
+    ck_assert_uint_eq(found.memory_limit, 300 * MIB);
+    ck_assert_uint_eq(found.memory_left, 200 * MIB);
+    ck_assert(found.quota_cpus == 1.5);
+    ck_assert_uint_eq(found.n_cpus, 4);
+    ck_assert_uint_eq(found.threads_limit, 100);
+    ck_assert_uint_eq(found.threads_left, 91);
+}
+
+/* A group of the machine itself; the levels above say that they have no limit. */
+ZT_TEST(every_level_of_version_1) {
+    mounts(NO_GROUPS V1_AT("/"));
+    groups(V1_GROUPS("/slurm/job_7/step_0"));
+    put_version_1("/slurm/job_7");
+    put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    put("sys/fs/cgroup/cpu,cpuacct/slurm/job_7/step_0/cpu.cfs_quota_us", "-1\n");
+    put("sys/fs/cgroup/cpu,cpuacct/slurm/job_7/step_0/cpu.cfs_period_us", "100000\n");
+    put("sys/fs/cgroup/pids/pids.max", "max\n");
+    expect_version_1();
+}
+
+/* docker: the file of groups names them as the machine does, and each hierarchy is mounted from the container's on. */
+ZT_TEST(docker_with_version_1) {
+    mounts(V1_AT("/docker/0123abcd"));
+    groups(V1_GROUPS("/docker/0123abcd"));
+    put_version_1("");
+    expect_version_1();
+    groups(V1_GROUPS("/docker/0123abcd/inner/most"));
+    expect_version_1();
+    groups(V1_GROUPS("/docker/0123abcdef")); /* no group that is seen from here */
+    expect_version_1();
+}
+
+/* Both versions: systemd's own hierarchy is of version 2, the controllers are of version 1. */
+ZT_TEST(both_versions) {
+    mounts(V1_AT("/") "41 30 0:37 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
+    groups(V1_GROUPS("/job"));
+    put_version_1("/job");
+    put("sys/fs/cgroup/unified/elsewhere/cpu.pressure", "some\n");
+    expect_version_1();
+}
+
+/* ---- odd ones ---------------------------------------------------------------------------------------------------- */
+
+ZT_TEST(paths_are_taken_as_they_are_meant) {
+    mounts("30 23 0:26 / /sys/fs/c\\040group rw - cgroup2 cgroup2 rw\n");
+    groups("0::/a b:c\n");
+    put("sys/fs/c group/a b:c/memory.max", "1048576\n");
+    ck_assert_uint_eq(read_system().memory_limit, MIB);
+    groups("0::/../../outside\n"); /* entered from outside of the namespace */
+    put("sys/outside/memory.max", "1\n");
+    put("sys/fs/c group/memory.max", "2097152\n");
+    ck_assert_uint_eq(read_system().memory_limit, 2 * MIB);
+}
+
+ZT_TEST(files_that_make_no_sense) {
+    mounts(V2_AT("/"));
+    groups("0::/job\nnonsense\n::\n");
+    put("sys/fs/cgroup/job/memory.max", "\n");
+    put("sys/fs/cgroup/job/cpu.max", "7\n");
+    put("sys/fs/cgroup/job/pids.max", "");
+    put("sys/fs/cgroup/job/cpuset.cpus.effective", "3-\n");
+    zf_cgroup_t found = read_system();
+    ck_assert(found.memory_limit == UINT64_MAX && isinf(found.quota_cpus) && found.threads_limit == UINT64_MAX);
+    ck_assert_uint_eq(zf_cpu_list_count(zt_path("none")), 0);
+    zf_cgroup_read("", &found); /* this machine's, whatever they are */
+    ck_assert(found.memory_left <= found.memory_limit || found.memory_limit == UINT64_MAX);
+}
+
+ZT_SUITE("cgroup")
