@@ -126,8 +126,8 @@ static const zfi_key_t keys[] = {
     {"host", "threads", ZFI_KEY_INT, MEMBER(threads), 0, 256, NULL, "0..256", "0",
      "Worker threads. 0 = physical cores of the affinity mask, or this rank's share of them, less one, at least 1."},
     {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, affinities, "auto | none", "auto",
-     "auto pins workers to physical cores inside the process's mask if there is more than one; none leaves them "
-     "alone."},
+     "auto pins each worker to a physical core of the process's mask that no other instance on the machine has, and "
+     "none where that cannot be known (a container that shares its CPUs); none leaves them alone."},
     {"host", "local_rank", ZFI_KEY_TEXT, MEMBER(local_rank_text), 0, 0, NULL, "auto | R/N with R < N <= 4096", "auto",
      "R/N: this process is number R, from 0, of N processes of the training job that share this machine's cores and "
      "memory; each takes an equal part. 0/1: no others. auto: what the launcher says (torchrun, Open MPI, MPICH, "

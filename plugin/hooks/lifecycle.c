@@ -24,6 +24,7 @@
 #include "ranks/groups.h"
 #include "ranks/nodes.h"
 #include "ranks/shards.h"
+#include "replay/affinity.h"
 #include "replay/lateness.h"
 #include "replay/workers.h"
 #include "state/make.h"
@@ -147,6 +148,7 @@ static void free_instance(zf_instance_t *inst) {
     zfi_engine_stop(&inst->engine);
     zfi_claims_drop(inst->claims);
     zfi_run_free(inst->run);
+    zfi_affinity_give(inst->engine.cores);
     zfi_together_unmap(&inst->engine);
     zfi_engine_close(&inst->engine);
     zfi_rules_free(&inst->engine);
@@ -316,8 +318,10 @@ static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_erro
         zfi_rules_drop(&inst->engine, &rules);
         return st;
     }
-    if (!inst->engine.policy.is_whole) /* else there never is anything to replay */
+    if (!inst->engine.policy.is_whole && !inst->engine.n_workers) { /* else there never is anything to replay */
         inst->engine.n_workers = zfi_workers_count(&inst->engine.config);
+        inst->engine.cores = zfi_workers_take_cores(&inst->engine.config, inst->engine.n_workers);
+    }
     st = zfi_run_new(&inst->engine, params, n, 1, "bind_params", &inst->run, err);
     if (!st) {
         zfi_rules_keep(&inst->engine, &rules);

@@ -2,10 +2,13 @@
 /* plugin/replay/affinity.c - which cores the workers may use (contract in affinity.h). */
 #include "replay/affinity.h"
 
-#include <dirent.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "lib/cgroup.h"
 
@@ -26,56 +29,37 @@ static int read_first_sibling(int cpu) {
     return first;
 }
 
-/* Counts the threads of this process that one CPU alone may run. A thread that ends meanwhile does not count. */
-static void read_pinned(uint32_t *n_pinned) {
-    DIR *dir = opendir("/proc/self/task");
-    const struct dirent *entry;
-    if (!dir)
-        return;
-    while ((entry = readdir(dir)) != NULL) {
-        cpu_set_t mask;
-        pid_t id = (pid_t)strtol(entry->d_name, NULL, 10);
-        if (id <= 0 || sched_getaffinity(id, sizeof mask, &mask) || CPU_COUNT(&mask) != 1)
-            continue;
-        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-            if (CPU_ISSET((size_t)cpu, &mask))
-                n_pinned[cpu]++;
-    }
-    closedir(dir);
+/* A process of a container sees neither the names nor the threads of other jobs on the machine. */
+static int is_in_container(void) {
+    static const char machines[] = "pid:[4026531836]"; /* the namespace that every Linux begins with */
+    char own[64];
+    ssize_t n = readlink("/proc/self/ns/pid", own, sizeof own);
+    return n >= 0 && (n != sizeof machines - 1 || memcmp(own, machines, sizeof machines - 1) != 0);
 }
 
 void zfi_affinity_read(zfi_cpus_t *out) {
     zf_cgroup_t cgroup;
+    uint32_t n_online = zf_cpu_list_count("/sys/devices/system/cpu/online");
     memset(out, 0, sizeof *out);
     if (sched_getaffinity(0, sizeof out->mask, &out->mask))
         CPU_ZERO(&out->mask);
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         out->first_sibling[cpu] = CPU_ISSET((size_t)cpu, &out->mask) ? read_first_sibling(cpu) : cpu;
     zf_cgroup_read("", &cgroup);
-    out->n_machine = cgroup.n_cpus ? cgroup.n_cpus : zf_cpu_list_count("/sys/devices/system/cpu/online");
+    out->n_machine = cgroup.n_cpus ? cgroup.n_cpus : n_online;
     out->quota = cgroup.quota_cpus;
-    read_pinned(out->n_pinned);
+    out->is_contained = (uint32_t)CPU_COUNT(&out->mask) >= n_online && is_in_container();
 }
 
 /* ---- what follows from it ---------------------------------------------------------------------------------------- */
 
-/* Physical cores, each by its lowest CPU of the mask, rising. The account of a core is that of all its CPUs. */
-static uint32_t list_cores(const zfi_cpus_t *cpus, int *out_cpus, uint32_t *out_n_pinned) {
-    int place[CPU_SETSIZE]; /* of a core, by its first sibling */
+/* Physical cores, each by its lowest CPU of the mask, rising. */
+static uint32_t list_cores(const zfi_cpus_t *cpus, int *out_cpus) {
+    uint8_t is_listed[CPU_SETSIZE] = {0}; /* a core, by its first sibling */
     uint32_t n = 0;
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        place[cpu] = -1;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        int first = cpus->first_sibling[cpu];
-        if (!CPU_ISSET((size_t)cpu, &cpus->mask))
-            continue;
-        if (place[first] < 0) {
-            out_cpus[n] = cpu;
-            out_n_pinned[n] = 0;
-            place[first] = (int)n++;
-        }
-        out_n_pinned[place[first]] += cpus->n_pinned[cpu];
-    }
+        if (CPU_ISSET((size_t)cpu, &cpus->mask) && !is_listed[cpus->first_sibling[cpu]]++)
+            out_cpus[n++] = cpu;
     return n;
 }
 
@@ -97,8 +81,7 @@ static uint32_t find_share(uint32_t n, uint32_t n_sharers, uint32_t rank, uint32
 
 uint32_t zfi_affinity_n_cores(const zfi_cpus_t *cpus, const zfi_node_t *node) {
     int list[CPU_SETSIZE];
-    uint32_t n_pinned[CPU_SETSIZE], begin;
-    uint32_t end = find_share(list_cores(cpus, list, n_pinned), count_sharers(cpus, node), node->rank, &begin);
+    uint32_t begin, end = find_share(list_cores(cpus, list), count_sharers(cpus, node), node->rank, &begin);
     uint32_t n = end - begin;
     if (cpus->quota / node->n_ranks < n)
         n = (uint32_t)(cpus->quota / node->n_ranks);
@@ -107,33 +90,65 @@ uint32_t zfi_affinity_n_cores(const zfi_cpus_t *cpus, const zfi_node_t *node) {
 
 uint32_t zfi_affinity_choose(const zfi_cpus_t *cpus, const zfi_node_t *node, uint32_t n_threads, int *out_cpus) {
     int list[CPU_SETSIZE];
-    uint32_t n_pinned[CPU_SETSIZE], begin, n_sharers = count_sharers(cpus, node);
-    uint32_t end = find_share(list_cores(cpus, list, n_pinned), n_sharers, node->rank, &begin);
+    uint32_t n = 0, begin, n_sharers = count_sharers(cpus, node);
+    uint32_t end = find_share(list_cores(cpus, list), n_sharers, node->rank, &begin);
     int is_division_known = n_sharers == 1 || n_sharers == node->n_ranks;
-    if (!is_division_known || end - begin < FEWEST_CORES_TO_PIN || n_threads >= end - begin)
+    if (!is_division_known || cpus->is_contained || end - begin < FEWEST_CORES_TO_PIN || n_threads >= end - begin)
         return 0;
-    for (uint32_t i = 0; i < n_threads; i++) {
-        uint32_t best = end - 1;
-        for (uint32_t core = end - 1; core > begin; core--)
-            if (n_pinned[core] < n_pinned[best])
-                best = core;
-        out_cpus[i] = list[best];
-        n_pinned[best]++;
-    }
-    return n_threads;
+    for (uint32_t core = end - 1; core > begin; core--)
+        out_cpus[n++] = list[core];
+    return n;
 }
 
-void zfi_affinity_pin(const zfi_node_t *node, const pthread_t *threads, uint32_t n) {
+/* ---- cores that an instance has ---------------------------------------------------------------------------------- */
+
+typedef struct zfi_cores {
+    uint32_t n;
+    struct taken {
+        int cpu, socket;
+    } of[];
+} zfi_cores_t;
+
+/* A socket of the core's name, or -1 where another one has it. */
+static int take_core(int first_sibling) {
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int n = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "zfplugin core %d", first_sibling);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 ||
+        bind(fd, (struct sockaddr *)&name, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+zfi_cores_t *zfi_affinity_take(const zfi_node_t *node, uint32_t n_threads) {
     zfi_cpus_t cpus;
     int chosen[CPU_SETSIZE];
-    if (n > CPU_SETSIZE)
-        return;
     zfi_affinity_read(&cpus);
-    n = zfi_affinity_choose(&cpus, node, n, chosen);
-    for (uint32_t i = 0; i < n; i++) {
+    uint32_t n = zfi_affinity_choose(&cpus, node, n_threads, chosen);
+    zfi_cores_t *cores = n ? malloc(sizeof *cores + n_threads * sizeof *cores->of) : NULL;
+    if (!cores)
+        return NULL;
+    cores->n = 0;
+    for (uint32_t i = 0; i < n && cores->n < n_threads; i++) {
+        int fd = take_core(cpus.first_sibling[chosen[i]]);
+        if (fd >= 0)
+            cores->of[cores->n++] = (struct taken){chosen[i], fd};
+    }
+    return cores;
+}
+
+void zfi_affinity_pin(const zfi_cores_t *cores, const pthread_t *threads, uint32_t n) {
+    for (uint32_t i = 0; cores && i < cores->n && i < n; i++) {
         cpu_set_t one;
         CPU_ZERO(&one);
-        CPU_SET((size_t)chosen[i], &one);
+        CPU_SET((size_t)cores->of[i].cpu, &one);
         pthread_setaffinity_np(threads[i], sizeof one, &one);
     }
+}
+
+void zfi_affinity_give(zfi_cores_t *cores) {
+    for (uint32_t i = 0; cores && i < cores->n; i++)
+        close(cores->of[i].socket);
+    free(cores);
 }

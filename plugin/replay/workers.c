@@ -64,6 +64,11 @@ uint32_t zfi_workers_count(const zfi_config_t *config) {
     return cores > 1 ? cores - 1 : 1;
 }
 
+struct zfi_cores *zfi_workers_take_cores(const zfi_config_t *config, uint32_t n) {
+    zfi_node_t node = find_node(config);
+    return config->affinity == ZFI_AFFINITY_AUTO ? zfi_affinity_take(&node, n) : NULL;
+}
+
 typedef enum { TO_END, TO_REPLAY, TO_REPLAY_EARLY } task_t;
 
 static task_t task_now(const zfi_workers_t *workers) {
@@ -261,7 +266,6 @@ static zfi_workers_t *new_workers(const zfi_replays_t *of, struct zfi_early *ear
 
 zf_status_t zfi_workers_start(const zfi_replays_t *replays, struct zfi_early *early, uint32_t n, zfi_workers_t **out,
                               zf_error_t *err) {
-    const zfi_config_t *config = &replays->engine->config;
     zfi_workers_t *workers = new_workers(replays, early, n);
     if (!workers)
         return zfi_error(err, ZF_ERR_MEMORY, "workers", "no memory for %u workers", n);
@@ -274,10 +278,7 @@ zf_status_t zfi_workers_start(const zfi_replays_t *replays, struct zfi_early *ea
         }
         workers->n++;
     }
-    if (config->affinity == ZFI_AFFINITY_AUTO) {
-        zfi_node_t node = find_node(config);
-        zfi_affinity_pin(&node, workers->threads, n);
-    }
+    zfi_affinity_pin(replays->engine->cores, workers->threads, n);
     *out = workers;
     return ZF_OK;
 }

@@ -8,8 +8,12 @@
  * cores that the process may use (affinity mask, cgroup quota), less one for the trainer; at least one. */
 uint32_t zfi_workers_count(const zfi_config_t *config);
 
-/* [control] Starts n of them; early: what they may do before a step closes, or NULL. ZF_ERR_MEMORY where a thread
- * cannot be started: none is left running. */
+/* [control] Takes cores for n workers, as [host] affinity says (affinity.h); they are given back with
+ * zfi_affinity_give. */
+struct zfi_cores *zfi_workers_take_cores(const zfi_config_t *config, uint32_t n);
+
+/* [control] Starts n of them, on the engine's cores as far as there are; early: what they may do before a step closes,
+ * or NULL. ZF_ERR_MEMORY where a thread cannot be started: none is left running. */
 zf_status_t zfi_workers_start(const zfi_replays_t *replays, struct zfi_early *early, uint32_t n,
                               struct zfi_workers **out, zf_error_t *err);
 /* [control] Ends them after the work that was pushed (or at once if poisoned). NULL is legal. */
