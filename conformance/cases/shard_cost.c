@@ -208,14 +208,27 @@ void zs_count_norm(zs_ranks_t *ranks) {
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
+/* What travels together: what a step shows in it; what it closes for a fetch; what it closes for the next one. */
+typedef enum { IN_STEP, FOR_FETCH, FOR_NEXT_STEP, N_TOGETHER } together_t;
+
+/* At stage 3 values of whole parameters, which are few, travel in the step that shows them. */
+static int travels(const zs_ranks_t *ranks, const zo_matrix_info_t *info, together_t how) {
+    if (how == FOR_FETCH)
+        return info->is_sent == ZO_SENT_FOR_FETCH;
+    if (how == FOR_NEXT_STEP)
+        return ranks->stage < 3 && info->is_due;
+    return info->is_sent == ZO_SENT_NOW || (ranks->stage == 3 && info->is_sent == ZO_SENT_LATER);
+}
+
 /* The most elements that a rank owns of the matrices that are sent; those of shards are fetched instead. */
 static uint64_t count_sent(const zs_ranks_t *ranks, const zx_case_t *c, layout_t *layout, const bucket_t *bucket,
-                           int how) {
+                           together_t how) {
     uint64_t n[MOST_RANKS] = {0};
     for (uint32_t m = 0; m < zo_n_matrices(ranks->oracle); m++) {
         zo_matrix_info_t info;
         zo_matrix_info(ranks->oracle, m, &info);
-        if (info.is_sent != how || zs_is_sharded(ranks, c, info.param) || bucket_with(layout, info.param) != bucket)
+        if (!travels(ranks, &info, how) || zs_is_sharded(ranks, c, info.param) ||
+            bucket_with(layout, info.param) != bucket)
             continue;
         for (uint64_t e = 0; e < info.rows * info.cols; e++)
             n[layout->owners[info.param][info.first + e]]++;
@@ -230,9 +243,9 @@ void zs_count_values(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle) 
     layout_t *layout = lay_out(ranks, c);
     for (uint32_t b = 0; b < layout->n; b++) {
         const bucket_t *bucket = &layout->buckets[b];
-        ranks->expected_value_nbytes +=
-            (bucket->size - 1) * (count_sent(ranks, c, layout, bucket, 1) + count_sent(ranks, c, layout, bucket, 2)) *
-            bucket->value_nbytes;
+        for (together_t how = IN_STEP; how < N_TOGETHER; how++)
+            ranks->expected_value_nbytes +=
+                (bucket->size - 1) * count_sent(ranks, c, layout, bucket, how) * bucket->value_nbytes;
     }
     drop(layout);
 }

@@ -41,6 +41,9 @@ static const setting_t settings[] = {
     {"state_mib = all", "[device]\nstate_mib = all\n", 1, 1, 1, 0, 0, 0},
     {"defaults, a host that does not fetch", "", 1, 1, LAYERS, 1, 0, 1},
     {"defaults, a serial host", "", 1, 1, 1, 1, 1, 0},
+    {"publish_lag = 1", "mode = windows\nupdate_interval = 1\npublish_lag = 1\n", 1, 1, 0, 0, 0, 0},
+    {"publish_lag = 1, a host that does not fetch", "mode = windows\nupdate_interval = 1\npublish_lag = 1\n", 1, 1, 0,
+     0, 0, 1},
 };
 enum { N_SETTINGS = sizeof settings / sizeof settings[0] };
 

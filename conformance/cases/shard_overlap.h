@@ -10,7 +10,8 @@
  * host on a link that takes no time; each in the step that has least of it, since whatever else runs on the machine
  * only adds; on a busy machine up to three runs are made. Where windows of several steps take turns, it is the worst
  * step of a period. It may be as long as what nothing can hide, both as recorded, and 10 % more: the last
- * reduce-scatter of a step and the first all-gather after it, or all of them where the host does not fetch. */
+ * reduce-scatter of a step and the first all-gather after it, or all of them where the host does not fetch, or none
+ * with publish_lag = 1, which has a whole step for them. */
 #pragma once
 
 #include "zf_loader.h"

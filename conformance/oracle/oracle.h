@@ -94,12 +94,16 @@ typedef struct zo_report {
     float s; /* unscale x clip factor, rounded once */
 } zo_report_t;
 
+/* Why the values of a matrix are shown with a step: it or FLUSH made them; it closed the window, for those who fetch;
+ * the step before closed it. */
+typedef enum { ZO_NOT_SENT, ZO_SENT_NOW, ZO_SENT_FOR_FETCH, ZO_SENT_LATER } zo_sent_t;
+
 typedef struct zo_matrix_info {
     uint32_t param, cohort;
     uint64_t first, rows, cols;    /* first element in the parameter */
     uint64_t channels, n_selected; /* n_selected: how many a choice takes; 1 until topk_ratio auto has decided */
-    int is_sent;                   /* several ranks: its values come to all of them with the newest step, or FLUSH; 2:
-                                    * apart from others, for those who fetch */
+    zo_sent_t is_sent;             /* several ranks: its values come to all of them with the newest step, or FLUSH */
+    int is_due;                    /* they come with the next one: the newest step has closed its window */
 } zo_matrix_info_t;
 
 /* State of one parameter, per element; any array may be NULL. */

@@ -29,7 +29,8 @@ void zo_matrix_info(const zo_t *o, uint32_t i, zo_matrix_info_t *out) {
                               .cols = x->cols,
                               .channels = x->channels,
                               .n_selected = x->k,
-                              .is_sent = x->is_sent};
+                              .is_sent = x->is_sent,
+                              .is_due = x->is_due};
 }
 
 static void read_matrix(const zo_matrix_t *x, const zo_state_t *out) {

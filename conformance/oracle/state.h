@@ -26,10 +26,11 @@ typedef struct zo_matrix {
     uint32_t n_slots;
     int is_resident;
     int is_publish_due;
-    int is_sent, is_sent_next; /* zo_matrix_info_t; with the coming step */
-    int is_unfetched;          /* "Publishing at fetch": P waits for a fetch */
-    int is_edited;             /* on_overwrite = ask: the host wrote some of it, ... */
-    int is_mixed;              /* ... and this page wrote since, while nobody held it */
+    zo_sent_t is_sent; /* zo_matrix_info_t */
+    int is_due;        /* ... */
+    int is_unfetched;  /* "Publishing at fetch": P waits for a fetch */
+    int is_edited;     /* on_overwrite = ask: the host wrote some of it, ... */
+    int is_mixed;      /* ... and this page wrote since, while nobody held it */
 } zo_matrix_t;
 
 typedef struct zo_param {

@@ -178,10 +178,11 @@ static void close_window(zo_t *o, zo_matrix_t *x) {
     int is_warm_up = o->t <= o->config.warm_up;
     zo_replay_matrix(o, x,
                      zo_steps_ahead(&o->config, &o->config.groups[o->params[x->param].decl.group]) > 0 && !is_warm_up);
-    x->is_sent |= o->config.publish_lag == 0 || is_warm_up;
-    x->is_sent_next = o->config.publish_lag != 0 && !is_warm_up;
+    x->is_due = o->config.publish_lag != 0 && !is_warm_up;
+    if (!x->is_due)
+        x->is_sent = ZO_SENT_NOW;
     if (waits_for_fetch(o)) {
-        x->is_sent = 2;
+        x->is_sent = ZO_SENT_FOR_FETCH;
         x->is_unfetched = 1;
         memcpy(x->was_selected, x->is_selected, x->channels);
         return;
@@ -220,8 +221,10 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
         o->params[id].is_behind |= o->params[id].is_held;
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
-        x->is_sent = x->is_resident ? 1 + waits_for_fetch(o) : x->is_sent_next;
-        x->is_sent_next = 0;
+        x->is_sent = x->is_due ? ZO_SENT_LATER : ZO_NOT_SENT;
+        x->is_due = 0;
+        if (x->is_resident)
+            x->is_sent = waits_for_fetch(o) ? ZO_SENT_FOR_FETCH : ZO_SENT_NOW;
     }
     if (args->is_epoch_end)
         o->epoch_end = o->t;
@@ -232,7 +235,7 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
         zo_matrix_t *x = &o->matrices[i];
         int is_present = o->params[x->param].was_present;
         if (x->is_resident) {
-            x->is_unfetched = x->is_sent == 2 && is_present && r->is_applied && o->config.n_owners > 1;
+            x->is_unfetched = x->is_sent == ZO_SENT_FOR_FETCH && is_present && r->is_applied && o->config.n_owners > 1;
             if (is_present && r->is_applied)
                 update_resident(o, x, args->groups, r);
             continue;
@@ -376,8 +379,8 @@ void zo_flush(zo_t *o) {
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
         zo_replay_matrix(o, x, 0);
-        x->is_publish_due = x->is_unfetched = x->is_sent_next = 0;
-        x->is_sent = 1;
+        x->is_publish_due = x->is_unfetched = x->is_due = 0;
+        x->is_sent = ZO_SENT_NOW;
         for (uint64_t c = 0; c < x->channels; c++)
             show(o, x, c, o->params[x->param].w);
         mix(o, x);

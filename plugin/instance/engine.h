@@ -178,6 +178,12 @@ static inline int zfi_shards_params(const zfi_engine_t *engine) {
     return engine->config.stage > 2 && zfi_is_sharded(engine);
 }
 
+/* Published values of all ranks travel behind the step that closes their windows (ranks/values_behind.h). At stage 3
+ * none but those of whole parameters travel, in the step. */
+static inline int zfi_gathers_behind(const zfi_engine_t *engine) {
+    return zfi_is_sharded(engine) && !zfi_shards_params(engine) && engine->policy.published != ZFI_PUBLISHED_AT_STEP;
+}
+
 /* ---- what the configuration says --------------------------------------------------------------------------------- */
 
 /* Arrays that an entering channel brings: w and its moments. */

@@ -157,14 +157,15 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     uint32_t n_cohorts = run->plan.n_cohorts;
     uint64_t most_bands;
     int at_fetch = run->engine->policy.published == ZFI_PUBLISHED_AT_FETCH;
+    int waits = at_fetch || zfi_gathers_behind(run->engine);
     run->clock.window_first = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_first);
     run->clock.last_choice = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.last_choice);
     run->clock.window_table = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_table);
     run->clock.due = zfi_arena_take(arena, n_cohorts + 1u, sizeof *run->clock.due);
     run->clock.skip_publish_below = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->clock.skip_publish_below);
     run->unfetched.n_left =
-        zfi_arena_take(arena, at_fetch ? run->plan.max_close_chunks : 0, sizeof *run->unfetched.n_left);
-    run->unfetched.is_done = at_fetch ? zfi_arena_take(arena, run->plan.n_matrices, 1) : NULL;
+        zfi_arena_take(arena, waits ? run->plan.max_close_chunks : 0, sizeof *run->unfetched.n_left);
+    run->unfetched.is_done = waits ? zfi_arena_take(arena, run->plan.n_matrices, 1) : NULL;
     run->incoming.grads = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.grads);
     run->incoming.now = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.now);
     run->incoming.is_shipped = zfi_arena_take(arena, run->n_params, 1);

@@ -273,11 +273,12 @@ typedef struct zfi_clock {
     uint64_t *skip_publish_below; /* [n_matrices] jobs below this are not published (params_changed) */
 } zfi_clock_t;
 
-/* Publishing at fetch (step/at_fetch.h): what is left of the closes that are due. The host's thread's. */
+/* Publishing at fetch (step/at_fetch.c), or by gathering: what is left of the closes that are due. The host's
+ * thread's. */
 typedef struct zfi_unfetched {
-    uint64_t merged;  /* publications below it: the device stream has their merges */
-    uint32_t *n_left; /* [plan.max_close_chunks] by publication: segments that are not merged */
-    uint8_t *is_done; /* [n_matrices] of these closes merged, or dropped */
+    uint64_t merged;  /* publications below it: the device stream has their merges, or up their copies */
+    uint32_t *n_left; /* [plan.max_close_chunks] by publication: segments that are not merged, or copied */
+    uint8_t *is_done; /* [n_matrices] of these closes merged, or dropped; NULL: nothing waits so */
 } zfi_unfetched_t;
 
 /* Gradients on their way from the host. What every step goes through has arrays of its own. */

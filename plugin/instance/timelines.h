@@ -21,7 +21,7 @@
  * wait for collected, for jobs where sums land in recycled pieces (ranks/landing.h), and for packed, the device for
  * exchanged before the statistics of t, and sharded before its scalars and its run-ahead, or before it writes a buffer
  * again that another bucket had (ranks/buffers.h), and for shared after the publishes of t, or at a fetch
- * (ranks/values_at_fetch.h): there, up waits for taken, which the device signals behind all fetches of the closes
+ * (ranks/values_behind.h): there, up waits for taken, which the device signals behind all fetches of the closes
  * before, and for filled. The control threads of several ranks wait for each other (ranks/importance.h), at every step
  * in the same places. */
 #pragma once

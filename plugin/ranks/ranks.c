@@ -42,10 +42,9 @@ zf_status_t zfi_ranks_plan(zfi_ranks_t *ranks, zf_error_t *err) {
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for the buckets of %u parameters",
                          ranks->n_params);
     ranks->buckets->is_owner = zfi_is_sharded(engine);
-    if (engine->policy.published != ZFI_PUBLISHED_AT_FETCH && ranks->buckets->n > ZFI_LEAST_BUFFERS)
+    if (!zfi_gathers_behind(engine) && ranks->buckets->n > ZFI_LEAST_BUFFERS)
         ranks->buckets->n_value_places = ZFI_LEAST_BUFFERS; /* what is shown in the step makes room */
-    ranks->buckets->values_wait =
-        ranks->buckets->is_owner && zfi_mirror_is_wanted(engine) && engine->policy.published == ZFI_PUBLISHED_AT_FETCH;
+    ranks->buckets->values_wait = zfi_gathers_behind(engine) && zfi_mirror_is_wanted(engine);
     return ZF_OK;
 }
 

@@ -5,8 +5,9 @@
  * published, and of resident ones. Those alone are packed into the buckets' value memory, gathered, and written where
  * the others' slices are: how many there are of each rank follows from the layout, and each sends as many bytes as the
  * one that has most. Both go on the device stream, buckets in the order of the next forward pass: their last one first.
- * Two buckets take turns in that memory: while one travels, the next is packed. Where values become visible at fetch,
- * they travel otherwise after warm-up, and each bucket has memory of its own (values_at_fetch.h). */
+ * Two buckets take turns in that memory: while one travels, the next is packed. Where they need not be
+ * visible at the end of the step, they travel otherwise after warm-up, and each bucket has memory of its own
+ * (values_behind.h). */
 #pragma once
 
 #include "instance/run.h"

@@ -88,8 +88,11 @@ static void make_due(zfi_run_t *into, const zfi_loader_t *loader) {
                                                              .choice_step = into->clock.last_choice[c]};
         into->clock.next_job += plan->cohorts[c].n_chunks;
     }
-    for (uint32_t i = 0; i < plan->n_matrices; i++)
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        if (into->unfetched.is_done)
+            into->unfetched.is_done[i] = first_job[i] != 0;
         first_job[i] = first_job[i] ? into->clock.next_job : 0;
+    }
 }
 
 static void put_clocks(zfi_run_t *into, const zfi_loader_t *loader) {

@@ -26,6 +26,7 @@
 #include "step/guard.h"
 #include "step/program.h"
 #include "step/publish.h"
+#include "step/publisher.h"
 
 /* ---- begin, cancel ----------------------------------------------------------------------------------------------- */
 
@@ -92,10 +93,11 @@ int zfi_replace_is_lossless(const zfi_run_t *run) {
 }
 
 /* Publishes that are due go through the device without being seen, so that nothing waits for the next step. */
-static zf_status_t pass_due(zfi_publishing_t *publishing) {
+static zf_status_t pass_due(zfi_publishing_t *publishing, const zfi_publisher_t *by) {
     zfi_publish_drop(publishing, 0, publishing->plan->n_matrices);
-    zfi_publish_due(publishing);
-    return zfi_send(publishing->engine);
+    zf_status_t st = by->drop(publishing, 0, publishing->plan->n_matrices);
+    by->due(publishing);
+    return st ? st : zfi_send(publishing->engine);
 }
 
 static void nothing(void *args) { (void)args; }
@@ -105,7 +107,7 @@ static void nothing(void *args) { (void)args; }
 static zf_status_t leave(zfi_run_t *run) {
     zfi_engine_t *engine = run->engine;
     zfi_stream_t *streams[] = {engine->stream, engine->down_stream, engine->up_stream, engine->enter_stream};
-    zf_status_t st = pass_due(&run->publishing);
+    zf_status_t st = pass_due(&run->publishing, run->publisher);
     if (!st)
         st = zfi_serial_call(engine->control, nothing, NULL, 0);
     for (size_t i = 0; i < sizeof streams / sizeof *streams && !st; i++)
@@ -283,9 +285,8 @@ static zf_status_t fill_device(const zfi_state_t *state, void *grad) {
     return st;
 }
 
-static zf_status_t stage_due(zfi_publishing_t *publishing) {
-    for (uint32_t i = 0; i < publishing->clock->n_due; i++)
-        zfi_publish_upload(publishing, &publishing->clock->due[i]);
+static zf_status_t resume_due(zfi_publishing_t *publishing, const zfi_publisher_t *by) {
+    by->resume(publishing);
     return zfi_send(publishing->engine);
 }
 
@@ -304,7 +305,7 @@ static zf_status_t resume(const zfi_replacement_t *replacement) {
     if (!st)
         st = zfi_guard_start(&run->side);
     if (!st)
-        st = stage_due(&run->publishing);
+        st = resume_due(&run->publishing, run->publisher);
     if (!st)
         zfi_window_prepare(&run->windows);
     return st;

@@ -5,15 +5,15 @@
 
 static const zfi_updater_t *const updaters[] = {&zfi_updater_windows, &zfi_updater_whole}; /* [is_whole] */
 
-/* [published][is_sharded] */
+/* [published][gathers_behind] */
 static const zfi_publisher_t *const publishers[][2] = {
     [ZFI_PUBLISHED_AT_STEP] = {&zfi_publisher_at_step, &zfi_publisher_at_step},
-    [ZFI_PUBLISHED_NEXT_STEP] = {&zfi_publisher_next_step, &zfi_publisher_next_step},
+    [ZFI_PUBLISHED_NEXT_STEP] = {&zfi_publisher_next_step, &zfi_publisher_gathered_later},
     [ZFI_PUBLISHED_AT_FETCH] = {&zfi_publisher_at_fetch, &zfi_publisher_gathered},
 };
 
 void zfi_step_bind(zfi_run_t *run) {
     const zfi_policy_t *policy = &run->engine->policy;
     run->updater = updaters[policy->is_whole];
-    run->publisher = publishers[policy->published][zfi_is_sharded(run->engine)];
+    run->publisher = publishers[policy->published][zfi_gathers_behind(run->engine)];
 }

@@ -115,6 +115,8 @@ void zfi_publish_due(zfi_publishing_t *publishing) {
     publishing->clock->n_due = 0;
 }
 
+void zfi_publish_nothing(zfi_publishing_t *publishing) { (void)publishing; }
+
 void zfi_publish_share(zfi_publishing_t *publishing, uint64_t step) {
     if (publishing->plan->n_resident) /* this rank has new values of its slices */
         zfi_values_note(publishing->engine, publishing->ranks->reduction, publishing->plan->n_cohorts);

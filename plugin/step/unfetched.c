@@ -6,6 +6,12 @@
 
 #include "step/guard.h"
 
+void zfi_unfetched_count(zfi_publishing_t *publishing, const zfi_close_t *close) {
+    for (uint32_t i = 0; i < close->n_chunks; i++)
+        publishing->unfetched->n_left[(close->first_job + i) % publishing->plan->max_close_chunks] =
+            publishing->plan->chunks[zfi_cohort_chunk(publishing->plan, close->cohort, i)].n_segments;
+}
+
 void zfi_unfetched_keep(zfi_publishing_t *publishing, const zfi_close_t *close) {
     zfi_clock_t *clock = publishing->clock;
     if (clock->n_due == 0) {
@@ -13,9 +19,7 @@ void zfi_unfetched_keep(zfi_publishing_t *publishing, const zfi_close_t *close) 
         memset(publishing->unfetched->is_done, 0, publishing->plan->n_matrices);
     }
     clock->due[clock->n_due++] = *close;
-    for (uint32_t i = 0; i < close->n_chunks; i++)
-        publishing->unfetched->n_left[(close->first_job + i) % publishing->plan->max_close_chunks] =
-            publishing->plan->chunks[zfi_cohort_chunk(publishing->plan, close->cohort, i)].n_segments;
+    zfi_unfetched_count(publishing, close);
 }
 
 /* Matrices [first, end), none of which is done. */

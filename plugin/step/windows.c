@@ -48,7 +48,7 @@ static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
 static void end(zfi_run_t *run, uint64_t t) {
     zfi_step_row_t *row = zfi_row(&run->rows, t);
     zfi_resident_end(run->engine, t);
-    zfi_publish_due(&run->publishing);
+    run->publisher->due(&run->publishing);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         if (row->closes[c])
             close_window(run, c, t);
@@ -60,7 +60,7 @@ static void end(zfi_run_t *run, uint64_t t) {
 
 static void flush(zfi_run_t *run) {
     zfi_resident_show(&run->publishing);
-    zfi_publish_due(&run->publishing);
+    run->publisher->due(&run->publishing);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
         zfi_close_t close = begin_close(run, c, run->clock.t, 1);
         zfi_publisher_at_step.close(&run->publishing, &close);

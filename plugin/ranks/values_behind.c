@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/ranks/values_at_fetch.c - values of all ranks, published at fetch (contract in values_at_fetch.h).
+/* plugin/ranks/values_behind.c - values of closed windows, of all ranks, behind a step (contract in values_behind.h).
  *
  * The up stream copies chunk by chunk as they are replayed. unfetched.n_left counts the segments of a publication that
  * are not copied; once none is left of all up to one, `up` says so, and workers may use its place of the host's ring
  * again. */
-#include "ranks/values_at_fetch.h"
+#include "ranks/values_behind.h"
 
 #include "instance/memory.h"
 #include "ranks/ranks.h"
@@ -97,17 +97,18 @@ static void send_bucket(zfi_publishing_t *publishing, uint32_t number, uint64_t 
         zfi_list_fail(&engine->to_device, st);
 }
 
-/* Residents' slices of all buckets, which the device has just updated. */
+/* Residents' slices of all buckets, which the device has just updated, where they travel with these closes. */
 static void fill_own(zfi_publishing_t *publishing, uint64_t step) {
     const zfi_ranks_t *ranks = publishing->ranks;
     zfi_list_t *list = &publishing->engine->to_device;
+    int has_residents = zfi_has_cohort(&ranks->reduction->published, publishing->plan->n_cohorts);
     for (uint32_t b = ranks->buckets->n; b-- > 0;) {
         ranks->reduction->value_nbytes[b] = zfi_value_pieces_sent(ranks, b);
         zfi_place_args_t own = zfi_value_pieces_own(ranks, b, 1);
-        if (own.n)
+        if (has_residents && own.n)
             zfi_list_add(list, zfi_op_launch(ZFI_KERNEL_READ_PLACE, &own, sizeof own));
     }
-    if (!publishing->plan->n_resident)
+    if (!has_residents)
         return;
     zfi_list_add(list, zfi_op_signal(&publishing->engine->lines.filled, step));
     zfi_list_add(&publishing->engine->to_up, zfi_op_wait(&publishing->engine->lines.filled, step, NULL));
@@ -128,6 +129,15 @@ void zfi_values_send(zfi_publishing_t *publishing, uint64_t step) {
 
 /* ---- shown ------------------------------------------------------------------------------------------------------- */
 
+/* The device stream waits for a bucket's values, of all ranks. */
+static void await_values(zfi_publishing_t *publishing, uint32_t bucket) {
+    zfi_engine_t *engine = publishing->engine;
+    zfi_list_add(&engine->to_device,
+                 zfi_op_wait(&engine->lines.packed, publishing->ranks->reduction->value_number[bucket],
+                             &engine->count.stall_replay_ns));
+    zfi_ranks_await_values(publishing->ranks, bucket);
+}
+
 /* The pieces of the matrix, of all ranks; of a resident one those of the others. */
 void zfi_values_show(zfi_publishing_t *publishing, uint32_t number) {
     zfi_engine_t *engine = publishing->engine;
@@ -136,16 +146,43 @@ void zfi_values_show(zfi_publishing_t *publishing, uint32_t number) {
     if (bucket == ZF_NO_ID || !publishing->ranks->reduction->value_number[bucket] ||
         !zfi_has_cohort(&publishing->ranks->reduction->published, zfi_listed_cohort(publishing->plan, matrix)))
         return;
-    zfi_list_add(&engine->to_device,
-                 zfi_op_wait(&engine->lines.packed, publishing->ranks->reduction->value_number[bucket],
-                             &engine->count.stall_replay_ns));
-    zfi_ranks_await_values(publishing->ranks, bucket);
+    await_values(publishing, bucket);
     zfi_place_args_t args = zfi_value_pieces_of(publishing->ranks, number);
     args.keeps_selected = !matrix->is_resident;
     args.turn = close_of(publishing->clock, zfi_listed_cohort(publishing->plan, matrix))->turn;
     if (matrix->is_resident)
         args.skipped = zfi_own_part(engine, &publishing->ranks->buckets->all[bucket]);
     zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args));
+}
+
+/* Those of a bucket that are not dropped, one by one. Returns how many are dropped. */
+static uint32_t show_left(zfi_publishing_t *publishing, const zfi_bucket_t *bucket, int is_counted) {
+    const uint32_t *params = publishing->ranks->buckets->params + bucket->first;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < bucket->n_params; i++) {
+        const zfi_param_t *param = &publishing->side->params[params[i]];
+        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++)
+            if (publishing->unfetched->is_done[m])
+                n++;
+            else if (!is_counted)
+                zfi_values_show(publishing, m);
+    }
+    return n;
+}
+
+void zfi_values_show_all(zfi_publishing_t *publishing) {
+    zfi_ranks_t *ranks = publishing->ranks;
+    for (uint32_t b = ranks->buckets->n; publishing->clock->n_due && b-- > 0;) {
+        if (show_left(publishing, &ranks->buckets->all[b], 1)) {
+            show_left(publishing, &ranks->buckets->all[b], 0);
+        } else if (ranks->reduction->value_number[b]) {
+            await_values(publishing, b);
+            zfi_place_args_t args = zfi_value_pieces(ranks, b);
+            args.keeps_selected = 1;
+            args.turn = publishing->clock->due[0].turn;
+            zfi_list_add(&publishing->engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args));
+        }
+    }
 }
 
 void zfi_values_end(zfi_publishing_t *publishing) {
