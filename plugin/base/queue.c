@@ -102,6 +102,7 @@ static void release(zfi_queue_t *queue) {
 
 zf_status_t zfi_queue_create(zfi_queue_t **out, const char *name, zf_error_t *err) {
     size_t nbytes = (size_t)ZFI_QUEUE_CELLS * ZFI_QUEUE_CELL;
+    zfi_thread_why_t why;
     zfi_queue_t *queue = calloc(1, sizeof *queue);
     if (!queue)
         return zfi_error(err, ZF_ERR_MEMORY, "queue", "no memory for a queue of %zu bytes", sizeof *queue);
@@ -118,8 +119,9 @@ zf_status_t zfi_queue_create(zfi_queue_t **out, const char *name, zf_error_t *er
         return ZF_OK;
     }
     release(queue);
+    zfi_thread_why(rc, &why);
     return zfi_error_scoped(err, ZF_ERR_MEMORY, ZF_SCOPE_CALL, rc, "queue", "cannot start thread %s: %s", name,
-                            strerror(rc));
+                            why.text);
 }
 
 void zfi_queue_destroy(zfi_queue_t *queue) {

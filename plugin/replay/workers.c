@@ -266,15 +266,18 @@ static zfi_workers_t *new_workers(const zfi_replays_t *of, struct zfi_early *ear
 
 zf_status_t zfi_workers_start(const zfi_replays_t *replays, struct zfi_early *early, uint32_t n, zfi_workers_t **out,
                               zf_error_t *err) {
+    zfi_thread_why_t why;
     zfi_workers_t *workers = new_workers(replays, early, n);
     if (!workers)
         return zfi_error(err, ZF_ERR_MEMORY, "workers", "no memory for %u workers", n);
     for (uint32_t i = 0; i < n; i++) {
         int rc = zfi_thread_start(&workers->threads[i], "zf-worker", work, workers);
         if (rc) {
+            zfi_thread_why(rc, &why);
             zfi_workers_stop(workers);
             return zfi_error_scoped(err, ZF_ERR_MEMORY, ZF_SCOPE_CALL, rc, "workers",
-                                    "cannot start worker %u of %u: %s", i + 1, n, strerror(rc));
+                                    "cannot start worker %u of %u: %s; raise that, or set [host] threads lower", i + 1,
+                                    n, why.text);
         }
         workers->n++;
     }

@@ -190,9 +190,12 @@ void zfi_cuda_monitor_wake(zfi_device_t *device) {
 }
 
 zf_status_t zfi_cuda_monitor_start(zfi_device_t *device, zf_error_t *err) {
+    zfi_thread_why_t why;
     int rc = zfi_thread_start(&device->monitor, "zf-cuda", monitor, device);
-    if (rc)
-        return zfi_error(err, ZF_ERR_MEMORY, "create", "cannot start the CUDA backend's thread: %s", strerror(rc));
+    if (rc) {
+        zfi_thread_why(rc, &why);
+        return zfi_error(err, ZF_ERR_MEMORY, "create", "cannot start the CUDA backend's thread: %s", why.text);
+    }
     device->has_monitor = 1;
     return ZF_OK;
 }
