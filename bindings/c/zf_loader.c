@@ -10,7 +10,7 @@
  *   4. negotiation: a common ABI
  *   5. the table: long enough for that ABI, no slot NULL
  */
-#define _GNU_SOURCE /* dladdr, dlinfo */
+#define _GNU_SOURCE /* dladdr, dlinfo, ST_NOEXEC */
 
 #include "zf_loader.h"
 
@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -185,6 +186,12 @@ static zf_status_t check_file(const char *path, zf_error_t *err) {
 
 /* ---- 2. and 3. the library and its entry ------------------------------------------------------------------------- */
 
+/* No code of a file there may run. The dynamic linker says "failed to map segment" then. */
+static int is_on_noexec_mount(const char *path) {
+    struct statvfs mount;
+    return statvfs(path, &mount) == 0 && (mount.f_flag & ST_NOEXEC) != 0;
+}
+
 static zf_status_t open_library(const char *path, void **out_library, zf_error_t *err) {
     int has_slash = strchr(path, '/') != NULL;
     if (has_slash) {
@@ -199,7 +206,9 @@ static zf_status_t open_library(const char *path, void **out_library, zf_error_t
         const char *hint = "set " PATH_VARIABLE " to the full path of libzfplugin.so, or put its directory into "
                            "LD_LIBRARY_PATH or /etc/ld.so.conf.d (a file of the current directory needs \"./\")";
         if (has_slash)
-            hint = "something that it needs is missing or too old: `ldd` on it lists what";
+            hint = is_on_noexec_mount(path)
+                       ? "its file system is mounted noexec: copy it to another one, or mount that without noexec"
+                       : "something that it needs is missing or too old: `ldd` on it lists what";
         shown_t shown;
         return fail(err, ZF_LOADER_ERR_FILE, 0, "cannot open %s: %.180s; %s", show(path, &shown),
                     why == NULL ? "unknown reason" : why, hint);

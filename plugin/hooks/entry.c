@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/entry.c - the one exported symbol, negotiation, and the plugin table (contract in zf/bootstrap.h). */
+#include <link.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -99,6 +100,24 @@ static int is_listed(const zf_bootstrap_t *bootstrap, uint32_t abi) {
     return 0;
 }
 
+static int count(struct dl_phdr_info *object, size_t nbytes, void *n) {
+    (void)object, (void)nbytes;
+    ++*(int *)n;
+    return 0;
+}
+
+/* A program that is linked statically and opens this library gets a second C library with it, which lists no object. A
+ * thread that it starts ends the process. */
+static zf_status_t check_program(zf_error_t *err) {
+    int n_objects = 0;
+    dl_iterate_phdr(count, &n_objects);
+    if (n_objects)
+        return ZF_OK;
+    return zfi_error_scoped(err, ZF_ERR_STATE, ZF_SCOPE_PROCESS, 0, "negotiate",
+                            "this program is linked statically, and this library needs the C library of a dynamic one: "
+                            "link the program without -static");
+}
+
 __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_t *bootstrap) {
     char theirs[128];
     if (!bootstrap)
@@ -106,6 +125,8 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
     if (bootstrap->struct_size < offsetof(zf_bootstrap_t, reserved0))
         return ZF_ERR_ARGUMENT; /* no error member */
     zf_status_t st = check(bootstrap);
+    if (!st)
+        st = check_program(bootstrap->error);
     if (st)
         return st;
     if (!is_listed(bootstrap, ZF_ABI_0_8)) {

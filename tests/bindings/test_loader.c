@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -48,6 +49,14 @@ static zf_loader_t *opens(const char *path) {
     return loader;
 }
 
+static int is_noexec; /* what the test makes of every mount */
+
+int statvfs(const char *path, struct statvfs *out) {
+    (void)path;
+    *out = (struct statvfs){.f_flag = is_noexec ? ST_NOEXEC : 0};
+    return 0;
+}
+
 /* ---- files that are no plugins ----------------------------------------------------------------------------------- */
 
 /* A temporary file with these bytes; the caller unlinks it. */
@@ -72,6 +81,14 @@ ZT_TEST(missing_file) {
     contains(err.message, "ZFPLUGIN_PATH");
     ck_assert_int_eq(err.native_code, 2);
     fails("libzf_found_nowhere.so.9", ZF_LOADER_ERR_FILE, "libzf_found_nowhere.so.9", "LD_LIBRARY_PATH");
+}
+
+/* The dynamic linker says the same of both. */
+ZT_TEST(no_code_may_run_there) {
+    is_noexec = 1;
+    fails(MOCK_DIR "/mock_undefined.so", ZF_LOADER_ERR_FILE, "mock_undefined.so", "file system is mounted noexec");
+    is_noexec = 0;
+    fails(MOCK_DIR "/mock_undefined.so", ZF_LOADER_ERR_FILE, "mock_undefined.so", "missing or too old");
 }
 
 ZT_TEST(long_path_keeps_its_end) {

@@ -48,6 +48,11 @@ class Opening(unittest.TestCase):
     def test_what_is_no_library(self):
         self.refused(self.write("text.so", b"hello"), "text.so", "no library of this machine", "ldd")
 
+    def test_no_code_may_run_there(self):
+        path = self.write("text.so", b"hello")
+        with mock.patch("os.statvfs", return_value=mock.Mock(f_flag=os.ST_NOEXEC | os.ST_RDONLY)):
+            self.refused(path, "text.so", "file system is mounted noexec")
+
     def test_cut_short(self):
         whole = Path(zfplugin.load().file).read_bytes()
         for n in (64, 4096, 65536):

@@ -71,8 +71,10 @@ def _open(path):
     try:
         return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as problem:
-        hint = f"it is no library of this machine, or something that it needs is missing or too old: `ldd {path}` lists what" \
-            if "/" in path else _HINT
+        hint = _HINT if "/" not in path else \
+            "its file system is mounted noexec: copy it to another one, or mount that without noexec" \
+            if os.statvfs(path).f_flag & os.ST_NOEXEC else \
+            f"it is no library of this machine, or something that it needs is missing or too old: `ldd {path}` lists what"
         raise errors.LoadError(f"cannot open {path}: {problem}; {hint}") from None
 
 
