@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_hosts.c - proof 5, what hosts got wrong in trials: what they may do, and what is refused by name. */
 #define _GNU_SOURCE
+#include <math.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdlib.h>
@@ -68,6 +69,24 @@ static void run_bad_weights(abi_rig_t *rig) {
     abi_try(p, "bind_params with an empty tensor");
     zf_status_t st = abi_rig_bind(rig, NULL);
     abi_rig_check(rig, ABI_RULE_TENSORS, st == ZF_OK, "bind_params, an empty tensor with strides 0,", st);
+}
+
+/* Refused by name; the weights that the host writes back train as if nothing had been. */
+static void run_changed_to_nan(abi_rig_t *rig) {
+    enum { MORE = 3 };
+    uint64_t alone = abi_rig_hash_alone(rig->probe, 1, ABI_RIG_STEPS + MORE);
+    float *w = (float *)(void *)rig->memory[0], kept;
+    if (!abi_rig_start(rig, ABI_ACTIVE))
+        return;
+    kept = w[3];
+    w[3] = NAN;
+    abi_try(rig->probe, "params_changed with a NaN weight");
+    expect(rig, ABI_RULE_TENSORS, ABI_CALL(rig, rig->table->params_changed(rig->instance, NULL, 0, 0, 0, &rig->err)),
+           ZF_ERR_NONFINITE, "a.weight", "params_changed, a NaN weight");
+    w[3] = kept;
+    if (abi_rig_train(rig, MORE, ABI_RULE_USABLE))
+        abi_check(rig->probe, ABI_RULE_UNCHANGED, !alone || abi_rig_hash(rig) == alone,
+                  "after a refused params_changed training ends in another state than without it");
 }
 
 static void run_one_memory(abi_rig_t *rig) {
@@ -250,6 +269,7 @@ static void run_destroy(abi_rig_t *rig) {
 
 const abi_row_t abi_host_rows[] = {{"a host table that goes", ABI_OPEN, 0, run_host_copy},
                                    {"bad weights", ABI_CREATED, 0, run_bad_weights},
+                                   {"weights that become NaN", ABI_OPEN, 0, run_changed_to_nan},
                                    {"two instances on one memory", ABI_BOUND, 0, run_one_memory},
                                    {"all parameters changed", ABI_ACTIVE, 0, run_all_changed},
                                    {"a record without its size", ABI_BOUND, 0, run_no_size},

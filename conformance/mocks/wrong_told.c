@@ -27,6 +27,7 @@ static const struct {
     {WRONG_names_ignored, "bind_params", ZF_ERR_PARAM, "same name"},
     {WRONG_numbers_ignored, "step", ZF_ERR_ARGUMENT, "beta1"},
     {WRONG_nan_bound, "bind_params", ZF_ERR_NONFINITE, NULL},
+    {WRONG_nan_changed, "params_changed", ZF_ERR_NONFINITE, NULL},
     {WRONG_own_gradient, "grads_ready", ZF_ERR_PARAM, NULL},
     {WRONG_ranges_ignored, NULL, ZF_ERR_SHAPE, "matrices"},
     {WRONG_memory_twice, "bind_params", ZF_ERR_PARAM, "another live instance"},

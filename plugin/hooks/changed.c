@@ -149,18 +149,39 @@ static zf_status_t adopt_listed(zf_instance_t *inst, const zfi_named_list_t *lis
     return st;
 }
 
-/* All rests and the host's writes are over, so our own stream does it: the host's queue may be held up, and these waits
- * have no deadline. */
+/* The host's writes are over, so reads and writes at rest go through our own stream: the host's queue may be held up,
+ * and these waits have no deadline. Returns the stream to set again. */
+static zfi_stream_t *leave_hosts_stream(zfi_engine_t *engine) {
+    zfi_stream_t *hosts = engine->stream;
+    engine->stream = engine->own_stream;
+    return hosts;
+}
+
 static zf_status_t take_over_all(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, uint32_t flags) {
-    zfi_stream_t *hosts = inst->engine.stream;
     zf_status_t st = zfi_is_sharded(&inst->engine) ? zfi_gathering_counts(&inst->run->ranks, inst->run->hs.n) : ZF_OK;
-    inst->engine.stream = inst->engine.own_stream;
+    zfi_stream_t *hosts = leave_hosts_stream(&inst->engine);
     if (!st)
         st = (flags & BY_ELEMENT ? adopt_listed : take_over_listed)(inst, list, n, flags);
     if (!st)
         st = zfi_synchronise(&inst->engine, 0);
     inst->engine.stream = hosts;
     return st;
+}
+
+/* The next update of what is not finite would end the instance, with all of its state. Comes to rest; nothing else has
+ * changed, and what waits to be fetched has not overwritten what the host wrote. */
+static zf_status_t check_finite(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, int by_element,
+                                const char *origin, zf_error_t *err) {
+    zf_status_t st = zfi_drain_but_unfetched(inst, err);
+    zfi_stream_t *hosts = leave_hosts_stream(&inst->engine);
+    zfi_named_t named;
+    for (uint32_t i = 0; i < n && !st; i++)
+        if (find_listed(inst->run->params, list, i, &named))
+            st = zfi_exchange_check_finite(&inst->run->state, named.first, named.end, by_element, origin, err);
+    inst->engine.stream = hosts;
+    if (st != ZF_ERR_NONFINITE)
+        st = zfi_hook_failed(inst, st, origin, "the device did not look at the parameters", err);
+    return zfi_reduce_agree(inst, st, err);
 }
 
 /* What waits to be fetched of them would overwrite what the host has written. */
@@ -189,6 +210,8 @@ zf_status_t zfi_params_changed(zf_instance_t *inst, const zf_param_item_t *items
     uint32_t n_named = items && !n ? 0 : zfi_named_n(inst->run->n_params, &list);
     st = check_changed(inst, &list, n_named, flags, err);
     st = zfi_reduce_meet_all(inst, st, "params_changed", err);
+    if (!st)
+        st = check_finite(inst, &list, n_named, 0, "params_changed", err);
     if (!st)
         st = drop_unfetched(inst, &list, n_named, err);
     if (!st)
@@ -374,6 +397,8 @@ static zf_status_t check_adopted(const zf_instance_t *inst, const uint32_t *ids,
 static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_status_t st, zf_error_t *err) {
     zfi_named_list_t list = {.ids = asked->ids, .n = asked->ids ? asked->n : 0};
     st = zfi_reduce_meet_all(inst, st, "adopt", err);
+    if (!st)
+        st = check_finite(inst, &list, asked->n, 1, "adopt", err);
     if (!st)
         st = zfi_hook_failed(inst, look_at(inst, asked), "adopt", "the device did not look at the parameters", err);
     if (!st)

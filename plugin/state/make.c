@@ -3,7 +3,6 @@
 #include "state/make.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -26,26 +25,13 @@ zf_status_t zfi_run_read_masters(zfi_run_t *run) {
 }
 
 /* Inf and NaN are refused where they come from; in training they would only be noticed as a diverged loss. */
-static zf_status_t check_masters(zfi_run_t *run, const char *origin, zf_error_t *err) {
-    const float *w = run->dev.exchange;
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[i];
-        const zfi_param_t *param = &run->params[matrix->param];
-        zf_status_t st =
-            zfi_state_get(&run->state, ZFI_STATE_W, i, matrix->own.first, matrix->own.n, run->dev.exchange);
-        if (st)
-            return zfi_error_of(err, st, matrix->param, origin, "cannot read the masters of \"%s\"", param->name);
-        for (uint64_t e = 0; e < matrix->own.n; e++)
-            if (!isfinite(w[e]))
-                return zfi_error_about(err,
-                                       zfi_error_scoped(err, ZF_ERR_NONFINITE, ZF_SCOPE_PARAM, 0, origin,
-                                                        "parameter \"%s\": element %" PRIu64
-                                                        " of matrix %u is %g; load sound weights first",
-                                                        param->name, matrix->own.first + e, i - param->first_matrix,
-                                                        (double)w[e]),
-                                       matrix->param);
-    }
-    return ZF_OK;
+static zf_status_t read_masters(zfi_run_t *run, const char *origin, zf_error_t *err) {
+    zf_status_t st = zfi_exchange_check_finite(&run->state, 0, run->plan.n_matrices, 0, origin, err);
+    if (st == ZF_ERR_NONFINITE)
+        return st;
+    if (!st)
+        st = zfi_run_read_masters(run);
+    return st ? zfi_error(err, st, origin, "cannot read the parameters") : ZF_OK;
 }
 
 /* The least of any rank that trains the model: some may hold the same though they are not of one group 0. */
@@ -114,10 +100,8 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
         zfi_window_start(&run->windows);
     if (!st && (st = zfi_tables_upload(&run->side)))
         zfi_error(err, st, origin, "the device did not take its tables");
-    if (!st && reads_visible && (st = zfi_run_read_masters(run)))
-        zfi_error(err, st, origin, "cannot read the parameters");
     if (!st && reads_visible)
-        st = check_masters(run, origin, err);
+        st = read_masters(run, origin, err);
     if (!st && (st = keep_shards(run)))
         zfi_error(err, st, origin, "cannot read the parameters");
     if (!st && (st = zfi_guard_start(&run->side)))

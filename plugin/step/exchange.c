@@ -2,12 +2,16 @@
 /* plugin/step/exchange.c - reads and writes of the device while everything rests (contract in exchange.h). */
 #include "step/exchange.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "instance/device_memory.h"
 #include "instance/tables.h"
 #include "ranks/gathering.h"
 #include "ranks/selected_sums.h"
+#include "ranks/shards.h"
 #include "replay/state_arrays.h"
 #include "step/released.h"
 #include "step/scalars.h"
@@ -87,12 +91,16 @@ typedef struct compared {
     float *w;
 } compared_t;
 
-static zf_status_t read_part(const part_t *part, size_t elem, const compared_t *to) {
+static zf_status_t read_shown(const part_t *part, size_t elem, unsigned char *out) {
     const unsigned char *shown = part->state->dev->matrices[part->number].shown;
     uint64_t first = part->first - part->state->plan->matrices[part->number].held_first;
+    return shown ? zfi_device_read(part->state->engine, out, shown + first * elem, part->n * elem) : ZF_OK;
+}
+
+static zf_status_t read_part(const part_t *part, size_t elem, const compared_t *to) {
     zf_status_t st = zfi_exchange_get_visible(part->state, part->number, part->first, part->n, to->visible);
-    if (!st && shown)
-        st = zfi_device_read(part->state->engine, to->shown, shown + first * elem, part->n * elem);
+    if (!st)
+        st = read_shown(part, elem, to->shown);
     return st ? st : zfi_state_get(part->state, ZFI_STATE_W, part->number, part->first, part->n, to->w);
 }
 
@@ -105,10 +113,11 @@ static int is_edited(const part_t *part, const compared_t *by, uint64_t i, size_
 }
 
 /* An edit to the value that is due anyway leaves the master alone, which knows more of it. */
-static zf_status_t take_edits(const part_t *part, const compared_t *by) {
+static zf_status_t take_edits(const part_t *part, const compared_t *by, const void *unused) {
     const zfi_kernels_t *kernels = part->state->engine->kernels;
     zfi_dtype_t dtype = part->state->plan->matrices[part->number].place.dtype;
     size_t elem = zfi_dtype_nbytes(dtype);
+    (void)unused;
     zf_status_t st = read_part(part, elem, by);
     if (st)
         return st;
@@ -124,7 +133,9 @@ static zf_status_t take_edits(const part_t *part, const compared_t *by) {
     return st ? st : write_visible(part->state, part->number, part->first, part->n, by->visible);
 }
 
-static zf_status_t take_edits_of_all(const part_t *all) {
+/* Elements of a part in pieces, for which the exchange buffer holds all four arrays. */
+static zf_status_t by_pieces(const part_t *all, zf_status_t (*act)(const part_t *, const compared_t *, const void *),
+                             const void *arg) {
     uint64_t most = all->state->dev->exchange_elems / 2;
     float *from = all->state->dev->exchange;
     compared_t by = {.visible = (unsigned char *)from,
@@ -136,7 +147,7 @@ static zf_status_t take_edits_of_all(const part_t *all) {
         part_t part = *all;
         part.first += done;
         part.n = all->n - done < most ? all->n - done : most;
-        st = take_edits(&part, &by);
+        st = act(&part, &by, arg);
     }
     return st;
 }
@@ -149,7 +160,68 @@ zf_status_t zfi_exchange_read_masters(const zfi_state_t *state, uint32_t first, 
         if (by_element && own->n && state->dev->head.bands)
             st = find_edited_bands(state, i);
         if (own->n && !st)
-            st = by_element ? take_edits_of_all(&part) : take_all(&part);
+            st = by_element ? by_pieces(&part, take_edits, NULL) : take_all(&part);
+    }
+    return st;
+}
+
+/* ---- what masters are not to follow ------------------------------------------------------------------------------ */
+
+/* Takes what a sharded parameter shows from where the host has fetched it: there the host writes. */
+static zf_status_t read_written(const part_t *part, void *out) {
+    const zfi_matrix_t *matrix = &part->state->plan->matrices[part->number];
+    const zfi_param_t *param = &part->state->side->params[matrix->param];
+    size_t elem = zfi_dtype_nbytes(param->dtype);
+    const unsigned char *fetched = param->is_kept ? zfi_shards_address(part->state->ranks, param->id) : NULL;
+    if (!fetched)
+        return zfi_exchange_get_visible(part->state, part->number, part->first, part->n, out);
+    return zfi_device_read(part->state->engine, out, fetched + (matrix->param_offset + part->first) * elem,
+                           part->n * elem);
+}
+
+/* Which values are refused, and by which call. */
+typedef struct refusal {
+    int by_element; /* those that the host edited, no others */
+    const char *origin;
+    zf_error_t *err;
+} refusal_t;
+
+static zf_status_t refuse(const part_t *part, uint64_t element, float value, const refusal_t *by) {
+    uint32_t id = part->state->plan->matrices[part->number].param;
+    const zfi_param_t *param = &part->state->side->params[id];
+    zfi_error_scoped(by->err, ZF_ERR_NONFINITE, ZF_SCOPE_PARAM, 0, by->origin,
+                     "parameter \"%s\": element %" PRIu64 " of matrix %u is %g; write sound weights first", param->name,
+                     part->first + element, part->number - param->first_matrix, (double)value);
+    return zfi_error_about(by->err, ZF_ERR_NONFINITE, id);
+}
+
+static zf_status_t check_piece(const part_t *part, const compared_t *to, const void *raw) {
+    const refusal_t *by = raw;
+    zfi_dtype_t dtype = part->state->plan->matrices[part->number].place.dtype;
+    size_t elem = zfi_dtype_nbytes(dtype);
+    zf_status_t st = read_written(part, to->visible);
+    if (!st && by->by_element)
+        st = read_shown(part, elem, to->shown);
+    if (st)
+        return st;
+    part->state->engine->kernels->widen(to->w, to->visible, dtype, part->n);
+    for (uint64_t i = 0; i < part->n; i++)
+        if (!isfinite(to->w[i]) && (!by->by_element || is_edited(part, to, i, elem)))
+            return refuse(part, i, to->w[i], by);
+    return ZF_OK;
+}
+
+zf_status_t zfi_exchange_check_finite(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element,
+                                      const char *origin, zf_error_t *err) {
+    const refusal_t by = {by_element, origin, err};
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = first; i < end && !st; i++) {
+        const zfi_slice_t *own = &state->plan->matrices[i].own;
+        part_t part = {state, i, own->first, own->n};
+        if (by_element && own->n && state->dev->head.bands)
+            st = find_edited_bands(state, i);
+        if (!st)
+            st = by_pieces(&part, check_piece, &by);
     }
     return st;
 }

@@ -12,6 +12,10 @@
 /* Masters of matrices [first, end) := their visible values. by_element, while no window is open: of elements that
  * differ from the second copy, or whose bands differ from what was sealed; the others show round(w). */
 zf_status_t zfi_exchange_read_masters(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element);
+/* Before that: the first element that is not finite is refused by the parameter's name, ZF_ERR_NONFINITE. by_element:
+ * the host's edits alone. Another status has no record. */
+zf_status_t zfi_exchange_check_finite(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element,
+                                      const char *origin, zf_error_t *err);
 /* Compact state of matrices [first, end) := the host's; where nothing is deferred, their counts alone. */
 zf_status_t zfi_exchange_reload_selected(const zfi_state_t *state, uint32_t first, uint32_t end);
 

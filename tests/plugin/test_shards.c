@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_shards.c - [shard] stage = 3: parameters live as shards. Two buffers and so many gathers serve a forward and a
  * backward pass, what the host may not do is refused with a sentence, and ranks that fetch in other orders are told. */
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -287,7 +288,10 @@ static void edits(job_t *job) {
     ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_FLUSH));
     fetch(job, 3);
     ZT_OK(rig, place(job, 3, &held));
-    rig->params[3].serial.w[7] = ((float *)held.data)[7] += 1;
+    float was = ((float *)held.data)[7];
+    ((float *)held.data)[7] = NAN; /* the other rank keeps that row, or this one does: both are told */
+    zt_refused(&rig->err, zt_changed(rig, *sharded, 0), ZF_ERR_NONFINITE, rig->params[3].name);
+    rig->params[3].serial.w[7] = ((float *)held.data)[7] = was + 1;
     ZT_OK(rig, zt_changed(rig, *sharded, 0));
     release(job, 3);
     train(job);

@@ -347,9 +347,10 @@ typedef struct zf_plugin {
                                zf_layout_t *out_layout, zf_error_t *err);
 
     /* The host wrote these parameters itself (a load), and is done with it. Masters follow the visible values, open
-     * slots of these parameters are dropped, moments are kept unless ZF_CHANGED_RESET. Some matrices of a parameter
-     * count only while no window holds gradients for them, as after FLUSH: else ZF_ERR_STATE. What is written without
-     * this call is found and left alone ([zenflow] on_overwrite). items not NULL with n = 0: none.
+     * slots of these parameters are dropped, moments are kept unless ZF_CHANGED_RESET. A weight that is not finite is
+     * refused by name (ZF_ERR_NONFINITE): the host writes others and calls again. Some matrices of a parameter count
+     * only while no window holds gradients for them, as after FLUSH: else ZF_ERR_STATE. What is written without this
+     * call is found and left alone ([zenflow] on_overwrite). items not NULL with n = 0: none.
      * [control] State: bound, active, quiesced. */
     zf_status_t (*params_changed)(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                                   uint32_t flags, zf_error_t *err);

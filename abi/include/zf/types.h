@@ -38,7 +38,7 @@ typedef int32_t zf_status_t;
 #define ZF_ERR_DEVICE (-9)            /* tensor or stream of another device */
 #define ZF_ERR_MEMORY (-10)           /* allocation, memory limit, page lock */
 #define ZF_ERR_OVERWRITTEN (-11)      /* the host changed weights without params_changed() */
-#define ZF_ERR_NONFINITE (-12)        /* a weight is not finite: when it is bound, or after an update */
+#define ZF_ERR_NONFINITE (-12)        /* a weight is not finite: bound, announced as changed, or updated */
 #define ZF_ERR_TIMEOUT (-13)          /* a wait passed its deadline */
 #define ZF_ERR_POISONED (-14)         /* an earlier asynchronous error ended this instance */
 #define ZF_ERR_FORKED (-15)           /* called in a child process after fork() */
