@@ -61,9 +61,9 @@ zf_status_t zfi_chain_check(const void *next, const char *name, zf_error_t *err)
         if (i == MOST_CHAINED)
             return zfi_error(err, ZF_ERR_ARGUMENT, "abi", "%s: next: more than %d structs, or a ring", name,
                              MOST_CHAINED);
-        if (at->struct_size < sizeof *at || at->struct_size > LARGEST_STRUCT)
-            return zfi_error(err, ZF_ERR_ABI, "abi", "%s: next: struct_size = %u of number %u; need %zu to %d", name,
-                             at->struct_size, i, sizeof *at, LARGEST_STRUCT);
+        if (at->struct_size < ZFI_FIRST_zf_chained_t || at->struct_size > LARGEST_STRUCT)
+            return zfi_error(err, ZF_ERR_ABI, "abi", "%s: next: struct_size = %u of number %u; need %d to %d", name,
+                             at->struct_size, i, ZFI_FIRST_zf_chained_t, LARGEST_STRUCT);
         if (!at->id)
             return zfi_error(err, ZF_ERR_ARGUMENT, "abi", "%s: next: id of number %u is NULL", name, i);
         if (at->flags & ~ZF_CHAINED_REQUIRED)

@@ -6,6 +6,41 @@
 
 #include "zf/types.h"
 
+/* Bytes that the host's structs have in the oldest version of the ABI that is served. Numbers, not sizeof: a member
+ * that is appended changes none of them. tests/abi/declarations.py compares them with that version's golden layout. */
+enum {
+    ZFI_FIRST_zf_bind_args_t = 48,
+    ZFI_FIRST_zf_chained_t = 24,
+    ZFI_FIRST_zf_collectives_ext_t = 48,
+    ZFI_FIRST_zf_create_args_t = 72,
+    ZFI_FIRST_zf_destroy_args_t = 8,
+    ZFI_FIRST_zf_export_item_t = 24,
+    ZFI_FIRST_zf_fence_t = 24,
+    ZFI_FIRST_zf_grad_item_t = 32,
+    ZFI_FIRST_zf_group_decl_t = 16,
+    ZFI_FIRST_zf_group_hyper_t = 48,
+    ZFI_FIRST_zf_host_t = 48,
+    ZFI_FIRST_zf_inspect_out_t = 64,
+    ZFI_FIRST_zf_param_decl_t = 88,
+    ZFI_FIRST_zf_param_item_t = 24,
+    ZFI_FIRST_zf_plan_args_t = 32,
+    ZFI_FIRST_zf_quiesce_args_t = 32,
+    ZFI_FIRST_zf_rule_callback_t = 40,
+    ZFI_FIRST_zf_state_args_t = 32,
+    ZFI_FIRST_zf_state_store_t = 64,
+    ZFI_FIRST_zf_step_args_t = 64,
+    ZFI_FIRST_zf_stream_t = 40,
+    ZFI_FIRST_zf_tensor_t = 64,
+};
+
+/* The functions below, for a type of the list above. */
+#define ZFI_CHECK(given, type, err) zfi_struct_check(given, ZFI_FIRST_##type, sizeof(type), #type, err)
+#define ZFI_READ(out, given, type, err) zfi_struct_read(out, given, ZFI_FIRST_##type, sizeof(type), #type, err)
+#define ZFI_READ_ITEM(out, items, i, elem_size, type, err)                                                             \
+    zfi_struct_read_item(out, items, i, elem_size, ZFI_FIRST_##type, sizeof(type), #type, err)
+#define ZFI_CHECK_ARRAY(items, n, min_n, elem_size, type, name, err)                                                   \
+    zfi_array_check(items, n, min_n, elem_size, ZFI_FIRST_##type, name, err)
+
 /* [any-thread] An input struct of the host: first_size = its size in the first version, size = as compiled here. A
  * longer one is accepted only if its unknown tail is zero. ZF_ERR_ARGUMENT (NULL), ZF_ERR_ABI,
  * ZF_ERR_UNSUPPORTED_FIELD. */

@@ -104,7 +104,7 @@ static zf_status_t check_descriptor(const zf_tensor_t *tensor, const char *what,
     zf_error_t why = {.struct_size = sizeof why};
     if (!tensor)
         return zfi_error(err, ZF_ERR_ARGUMENT, "tensor", "%s of \"%s\": tensor is NULL", what, name);
-    zf_status_t st = zfi_struct_check(tensor, sizeof *tensor, sizeof *tensor, "zf_tensor_t", &why);
+    zf_status_t st = ZFI_CHECK(tensor, zf_tensor_t, &why);
     if (st)
         return zfi_error(err, st, "tensor", "%s of \"%s\": %s", what, name, why.message);
     if (tensor->flags & ZF_TENSOR_SPARSE)

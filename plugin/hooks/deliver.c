@@ -107,7 +107,7 @@ static zf_status_t check_range(const zf_grad_item_t *item, const zfi_param_t *pa
 static zf_status_t check_item(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t i, uint32_t elem_size,
                               checked_item_t *out, zf_error_t *err) {
     zf_grad_item_t item;
-    zf_status_t st = zfi_struct_read_item(&item, items, i, elem_size, sizeof item, sizeof item, "zf_grad_item_t", err);
+    zf_status_t st = ZFI_READ_ITEM(&item, items, i, elem_size, zf_grad_item_t, err);
     if (!st)
         st = zfi_reserved_check(item.reserved0, "zf_grad_item_t", err);
     if (st)
@@ -459,7 +459,7 @@ zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, ui
         return st;
     st = zfi_struct_check_out(out_done, "zf_fence_t", err);
     if (!st)
-        st = zfi_array_check(items, n, 1, elem_size, sizeof *items, "items", err);
+        st = ZFI_CHECK_ARRAY(items, n, 1, elem_size, zf_grad_item_t, "items", err);
     if (!st)
         st = zfi_deliver_on(inst, stream, &is_host_thread, err);
     if (!st)

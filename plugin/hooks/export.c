@@ -48,7 +48,7 @@ static zf_status_t check_export(zf_instance_t *inst, const zf_export_item_t *ite
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
         zf_export_item_t item;
-        st = zfi_struct_read_item(&item, items, i, elem_size, sizeof item, sizeof item, "zf_export_item_t", err);
+        st = ZFI_READ_ITEM(&item, items, i, elem_size, zf_export_item_t, err);
         if (st)
             return st;
         if (item.id >= inst->run->n_params)
@@ -183,7 +183,7 @@ zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items
     if (st)
         return st;
     work.run = inst->run;
-    st = zfi_array_check(items, n, 1, elem_size, sizeof *items, "items", err);
+    st = ZFI_CHECK_ARRAY(items, n, 1, elem_size, zf_export_item_t, "items", err);
     if (!st)
         st = open_work(inst->run, &work, err);
     if (!st)
@@ -252,7 +252,7 @@ zf_status_t zfi_inspect(zf_instance_t *inst, uint32_t id, zf_inspect_out_t *give
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING | ZFI_IN_RELEASED, "inspect", err);
     if (st)
         return st;
-    st = zfi_struct_read(&out, given, sizeof out, sizeof out, "zf_inspect_out_t", err);
+    st = ZFI_READ(&out, given, zf_inspect_out_t, err);
     if (!st && id >= inst->run->n_params)
         st = zfi_error(err, ZF_ERR_PARAM, "inspect", "unknown parameter id %u; %u are bound", id, inst->run->n_params);
     if (!st && (!inst->run->params[id].has_state || out.n_elems != inst->run->params[id].n_elems))

@@ -35,7 +35,7 @@ enum { TOLERATED_PADDING = 1 << 20 /* elements */ };
 /* ---- create ------------------------------------------------------------------------------------------------------ */
 
 static zf_status_t check_host(const zf_host_t *host, zf_error_t *err) {
-    zf_status_t st = zfi_struct_check(host, sizeof *host, sizeof *host, "zf_host_t", err);
+    zf_status_t st = ZFI_CHECK(host, zf_host_t, err);
     return st ? st : zfi_reserved_check(host->reserved0, "zf_host_t", err);
 }
 
@@ -48,7 +48,7 @@ static const zfi_device_ops_t *find_backend(int32_t device_type) {
 
 /* The table was checked; it and its strings are the host's again when create returns. */
 static void take_host(zfi_engine_t *engine, const zf_host_t *host) {
-    memcpy(&engine->host_copy, host, sizeof *host);
+    (void)ZFI_READ(&engine->host_copy, host, zf_host_t, NULL);
     engine->host_copy.struct_size = sizeof engine->host_copy;
     snprintf(engine->host_name, sizeof engine->host_name, "%s", host->name ? host->name : "");
     snprintf(engine->host_version, sizeof engine->host_version, "%s", host->version ? host->version : "");
@@ -204,7 +204,7 @@ static void warn_of_short_table(const zfi_engine_t *engine) {
 }
 
 static zf_status_t read_args(const zf_create_args_t *given, zf_create_args_t *out, zf_error_t *err) {
-    zf_status_t st = zfi_struct_read(out, given, sizeof *out, sizeof *out, "zf_create_args_t", err);
+    zf_status_t st = ZFI_READ(out, given, zf_create_args_t, err);
     if (!st)
         st = zfi_chain_check(out->next, "zf_create_args_t", err);
     return st ? st : check_args(out, err);
@@ -412,7 +412,7 @@ static void log_bound(const zf_instance_t *inst) {
 }
 
 zf_status_t zfi_bind_read(const zf_bind_args_t *given, zf_bind_args_t *out, zf_error_t *err) {
-    zf_status_t st = zfi_struct_read(out, given, sizeof *out, sizeof *out, "zf_bind_args_t", err);
+    zf_status_t st = ZFI_READ(out, given, zf_bind_args_t, err);
     if (!st && out->flags)
         st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "bind_params", "unknown flags 0x%x", out->flags);
     return st ? st : zfi_chain_check(out->next, "zf_bind_args_t", err);
@@ -472,7 +472,7 @@ static uint32_t read_flags(const zf_instance_t *inst, const zf_destroy_args_t *g
     zf_destroy_args_t args;
     if (!given)
         return 0;
-    if (zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_destroy_args_t", &err)) {
+    if (ZFI_READ(&args, given, zf_destroy_args_t, &err)) {
         zfi_log(&inst->engine, ZF_LOG_ERROR, "destroy", "%s", err.message);
         return 0;
     }

@@ -3,7 +3,6 @@
 #include "hooks/named.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/struct.h"
@@ -35,8 +34,7 @@ static zf_status_t check_range(const zfi_param_t *params, const zf_param_item_t 
 static zf_status_t check_item(const zf_instance_t *inst, const zfi_named_list_t *list, uint32_t i, const char *origin,
                               zf_error_t *err) {
     zf_param_item_t item;
-    zf_status_t st =
-        zfi_struct_read_item(&item, list->items, i, list->elem_size, sizeof item, sizeof item, "zf_param_item_t", err);
+    zf_status_t st = ZFI_READ_ITEM(&item, list->items, i, list->elem_size, zf_param_item_t, err);
     if (!st)
         st = zfi_reserved_check(item.reserved0, "zf_param_item_t", err);
     if (st)
@@ -53,7 +51,7 @@ static zf_status_t check_item(const zf_instance_t *inst, const zfi_named_list_t 
 
 zf_status_t zfi_named_check(const zf_instance_t *inst, const zfi_named_list_t *list, const char *origin,
                             zf_error_t *err) {
-    zf_status_t st = zfi_array_check(list->items, list->n, 0, list->elem_size, sizeof *list->items, "items", err);
+    zf_status_t st = ZFI_CHECK_ARRAY(list->items, list->n, 0, list->elem_size, zf_param_item_t, "items", err);
     for (uint32_t i = 0; i < list->n && !st; i++)
         st = check_item(inst, list, i, origin, err);
     return st;
@@ -61,9 +59,10 @@ zf_status_t zfi_named_check(const zf_instance_t *inst, const zfi_named_list_t *l
 
 uint32_t zfi_named_n(uint32_t n_params, const zfi_named_list_t *list) { return list->n ? list->n : n_params; }
 
+/* It was checked before. */
 static zf_param_item_t item_at(const zfi_named_list_t *list, uint32_t i) {
-    zf_param_item_t item;
-    memcpy(&item, (const char *)list->items + (size_t)i * list->elem_size, sizeof item);
+    zf_param_item_t item = {0};
+    (void)ZFI_READ_ITEM(&item, list->items, i, list->elem_size, zf_param_item_t, NULL);
     return item;
 }
 

@@ -58,7 +58,7 @@ zf_status_t zfi_quiesce(zf_instance_t *inst, const zf_quiesce_args_t *given, zf_
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "quiesce", err);
     if (st)
         return st;
-    st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_quiesce_args_t", err);
+    st = ZFI_READ(&args, given, zf_quiesce_args_t, err);
     if (!st)
         st = check_args(inst, &args, err);
     if (!st)

@@ -23,7 +23,7 @@ enum { MOST_NOTE = 65536 };
 
 /* Reads the arguments; allowed: flags of this call. */
 static zf_status_t read_args(const zf_state_args_t *given, uint32_t allowed, zf_state_args_t *out, zf_error_t *err) {
-    zf_status_t st = zfi_struct_read(out, given, sizeof *out, sizeof *out, "zf_state_args_t", err);
+    zf_status_t st = ZFI_READ(out, given, zf_state_args_t, err);
     if (!st && (out->flags & ~allowed))
         st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "state", "flags 0x%x; this call knows 0x%x", out->flags, allowed);
     return st;

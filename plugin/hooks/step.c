@@ -43,12 +43,11 @@ static zf_status_t check_numbers(const zf_step_args_t *args, const char *origin,
 
 static zf_status_t check_groups(const zf_instance_t *inst, const zf_step_args_t *args, const char *origin,
                                 zf_error_t *err) {
-    zf_status_t st = zfi_array_check(args->groups, args->n_groups, inst->run->n_groups, args->elem_size,
-                                     sizeof(zf_group_hyper_t), "groups", err);
+    zf_status_t st = ZFI_CHECK_ARRAY(args->groups, args->n_groups, inst->run->n_groups, args->elem_size,
+                                     zf_group_hyper_t, "groups", err);
     for (uint32_t i = 0; i < inst->run->n_groups && !st; i++) {
         zf_group_hyper_t hyper;
-        st = zfi_struct_read_item(&hyper, args->groups, i, args->elem_size, sizeof hyper, sizeof hyper,
-                                  "zf_group_hyper_t", err);
+        st = ZFI_READ_ITEM(&hyper, args->groups, i, args->elem_size, zf_group_hyper_t, err);
         if (!st)
             st = zfi_reserved_check(hyper.reserved0, "zf_group_hyper_t", err);
         if (!st)
@@ -76,9 +75,11 @@ static zf_status_t check(zf_instance_t *inst, const zf_step_args_t *args, zf_err
 
 /* ---- pushing a step ---------------------------------------------------------------------------------------------- */
 
+/* They were checked before. */
 static zfi_hyper_t hyper_of(const zf_step_args_t *args, uint32_t group) {
-    const zf_group_hyper_t *hyper = (const void *)((const char *)args->groups + (size_t)group * args->elem_size);
-    return (zfi_hyper_t){hyper->lr, hyper->beta1, hyper->beta2, hyper->eps, hyper->weight_decay};
+    zf_group_hyper_t hyper = {0};
+    (void)ZFI_READ_ITEM(&hyper, args->groups, group, args->elem_size, zf_group_hyper_t, NULL);
+    return (zfi_hyper_t){hyper.lr, hyper.beta1, hyper.beta2, hyper.eps, hyper.weight_decay};
 }
 
 static double unscale_of(const zf_step_args_t *args) { return args->unscale != 0 ? args->unscale : 1.0; }
@@ -263,7 +264,7 @@ zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *given, zf_step_r
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "step", err);
     if (st)
         return st;
-    st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_step_args_t", err);
+    st = ZFI_READ(&args, given, zf_step_args_t, err);
     if (!st)
         st = zfi_struct_check_out(out_report, "zf_step_report_t", err);
     if (!st)
@@ -298,7 +299,7 @@ zf_status_t zfi_announce(zf_instance_t *inst, const zf_step_args_t *given, zf_er
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "announce", err);
     if (st)
         return st;
-    st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_step_args_t", err);
+    st = ZFI_READ(&args, given, zf_step_args_t, err);
     if (!st)
         st = check_numbers(&args, "announce", err);
     if (!st && !(args.flags & ZF_STEP_DISCARD))

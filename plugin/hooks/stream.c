@@ -14,7 +14,7 @@ zf_status_t zfi_stream_resolve(zf_instance_t *inst, const zf_stream_t *given, co
     zf_stream_t descriptor;
     const uint32_t known = ZF_STREAM_FLAG_CAPTURING | ZF_STREAM_FLAG_PER_THREAD;
     zfi_stream_t *stream = NULL;
-    zf_status_t st = zfi_struct_read(&descriptor, given, sizeof descriptor, sizeof descriptor, "zf_stream_t", err);
+    zf_status_t st = ZFI_READ(&descriptor, given, zf_stream_t, err);
     if (!st)
         st = zfi_reserved_check(descriptor.reserved0, "zf_stream_t", err);
     if (!st && (descriptor.flags & ~known))

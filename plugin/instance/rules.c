@@ -32,7 +32,7 @@ static zf_status_t check_name(const char *name, uint32_t group, zf_error_t *err)
 static zf_status_t read_callback(const zf_rule_callback_t *given, uint32_t group, zfi_group_rule_t *out,
                                  zf_error_t *err) {
     zf_rule_callback_t *callback = &out->callback;
-    zf_status_t st = zfi_struct_read(callback, given, sizeof *callback, sizeof *callback, "zf_rule_callback_t", err);
+    zf_status_t st = ZFI_READ(callback, given, zf_rule_callback_t, err);
     if (st)
         return st;
     if (callback->update_matrices)
@@ -56,8 +56,7 @@ static zf_status_t read_callback(const zf_rule_callback_t *given, uint32_t group
 /* Group `group` as the table has it; a built-in rule's record is a copy. */
 static zf_status_t read_group(const zf_bind_args_t *args, uint32_t group, zfi_group_rule_t *out, zf_error_t *err) {
     zf_group_decl_t decl;
-    zf_status_t st = zfi_struct_read_item(&decl, args->groups, group, args->group_size, sizeof decl, sizeof decl,
-                                          "zf_group_decl_t", err);
+    zf_status_t st = ZFI_READ_ITEM(&decl, args->groups, group, args->group_size, zf_group_decl_t, err);
     if (st)
         return st;
     if (decl.rule > ZF_RULE_CALLBACK)
@@ -157,7 +156,7 @@ static zf_status_t check_table(const zf_bind_args_t *args, zf_error_t *err) {
         return zfi_error(err, ZF_ERR_ARGUMENT, "bind_params", "groups is given with n_groups = 0");
     if (args->n_groups > MAX_GROUPS)
         return zfi_error(err, ZF_ERR_ARGUMENT, "bind_params", "n_groups = %u, at most %d", args->n_groups, MAX_GROUPS);
-    return zfi_array_check(args->groups, args->n_groups, 0, args->group_size, sizeof(zf_group_decl_t), "groups", err);
+    return ZFI_CHECK_ARRAY(args->groups, args->n_groups, 0, args->group_size, zf_group_decl_t, "groups", err);
 }
 
 zf_status_t zfi_rules_take(zfi_engine_t *engine, const zfi_config_t *config, const zf_bind_args_t *args,

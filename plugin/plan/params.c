@@ -302,7 +302,7 @@ static zf_status_t check_distinct(zfi_param_t *params, uint32_t n, zf_error_t *e
 
 zf_status_t zfi_params_build(const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size, int32_t device_type,
                              zfi_param_t **out, zf_error_t *err) {
-    zf_status_t st = zfi_array_check(decls, n, 1, elem_size, sizeof *decls, "decls", err);
+    zf_status_t st = ZFI_CHECK_ARRAY(decls, n, 1, elem_size, zf_param_decl_t, "decls", err);
     if (st)
         return st;
     if (n > MAX_PARAMS)
@@ -312,7 +312,7 @@ zf_status_t zfi_params_build(const zf_param_decl_t *decls, uint32_t n, uint32_t 
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for %u parameter records", n);
     for (uint32_t i = 0; i < n && !st; i++) {
         zf_param_decl_t decl;
-        st = zfi_struct_read_item(&decl, decls, i, elem_size, sizeof decl, sizeof decl, "zf_param_decl_t", err);
+        st = ZFI_READ_ITEM(&decl, decls, i, elem_size, zf_param_decl_t, err);
         if (!st)
             st = zfi_chain_check(decl.next, "zf_param_decl_t", err);
         if (!st)

@@ -83,7 +83,7 @@ static const zfi_store_ops_t host_ops = {.begin = host_begin,
 
 static zf_status_t open_host(const zf_state_args_t *args, int is_save, zfi_store_t *out, zf_error_t *err) {
     const zf_state_store_t *host = &out->host;
-    zf_status_t st = zfi_struct_read(&out->host, args->store, sizeof *host, sizeof *host, "zf_state_store_t", err);
+    zf_status_t st = ZFI_READ(&out->host, args->store, zf_state_store_t, err);
     if (!st)
         st = zfi_reserved_check(host->reserved0, "zf_state_store_t", err);
     if (st)
