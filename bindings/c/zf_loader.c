@@ -25,15 +25,12 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "zf/ext/cpu.h"
 #include "zf/ext/stats.h"
 
 #define PATH_VARIABLE "ZFPLUGIN_PATH"
 #define SONAME "libzfplugin.so.1"
-#define POISONED_COUNTER UINT64_MAX
 
 struct zf_loader {
     void *library;
@@ -41,7 +38,7 @@ struct zf_loader {
     char *file;
 };
 
-static const uint32_t served_abis[] = {ZF_ABI_0_8}; /* one per major, newest first */
+static const uint32_t served_abis[] = {ZF_ABI_0_9}; /* one per major, newest first */
 #define N_SERVED_ABIS ((uint32_t)(sizeof served_abis / sizeof served_abis[0]))
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
@@ -313,13 +310,13 @@ typedef struct slot {
 
 typedef void (*any_function_fn)(void);
 
-/* Every slot of ABI 0.8. Slots of later minors are optional for a host that serves 0.8 and are not listed. */
+/* Every slot of ABI 0.9. Slots of later minors are optional for a host that serves 0.9 and are not listed. */
 #define SLOT(member)                                                                                                   \
     { #member, offsetof(zf_plugin_t, member) }
 static const slot_t required_slots[] = {
-    SLOT(describe),      SLOT(create), SLOT(destroy),       SLOT(bind_params),   SLOT(params_changed),
-    SLOT(grads_ready),   SLOT(step),   SLOT(param_fetch),   SLOT(param_release), SLOT(quiesce),
-    SLOT(export_params), SLOT(poll),   SLOT(get_extension),
+    SLOT(describe),    SLOT(create),        SLOT(destroy),     SLOT(bind_params),   SLOT(params_changed),
+    SLOT(grads_ready), SLOT(step),          SLOT(param_fetch), SLOT(fence_wait),    SLOT(param_release),
+    SLOT(quiesce),     SLOT(export_params), SLOT(poll),        SLOT(get_extension),
 };
 #undef SLOT
 
@@ -339,11 +336,11 @@ static zf_status_t check_table(const zf_plugin_t *plugin, const char *file, zf_e
             continue;
         if (slot->offset + sizeof(any_function_fn) > plugin->struct_size)
             return fail(err, ZF_ERR_ABI, 0,
-                        "%s: its table has %u bytes and ends before %s, ABI 0.8 needs %zu; the plugin is faulty or "
+                        "%s: its table has %u bytes and ends before %s, ABI 0.9 needs %zu; the plugin is faulty or "
                         "older than it says",
                         show(file, &shown), plugin->struct_size, slot->name, sizeof(zf_plugin_t));
         return fail(err, ZF_ERR_ABI, 0,
-                    "%s: its table has no function %s (NULL), which ABI 0.8 requires; the plugin is faulty",
+                    "%s: its table has no function %s (NULL), which ABI 0.9 requires; the plugin is faulty",
                     show(file, &shown), slot->name);
     }
     return ZF_OK;
@@ -417,62 +414,7 @@ const zf_plugin_t *zf_loader_plugin(const zf_loader_t *loader) { return loader->
 
 const char *zf_loader_file(const zf_loader_t *loader) { return loader->file; }
 
-/* ---- fences ------------------------------------------------------------------------------------------------------ */
-
-static uint64_t now_ns(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
-}
-
-/* Acquire: pairs with the plugin's release store of the counter, so what it wrote before is seen after the wait. */
-static uint64_t load_counter(const zf_fence_t *fence) { return __atomic_load_n(fence->counter, __ATOMIC_ACQUIRE); }
-
-/* Looks at the counter at once, then in pauses that double from 1 us to 1 ms. */
-static zf_status_t poll_counter(const zf_fence_t *fence, uint64_t timeout_ns, zf_error_t *err) {
-    uint64_t start = now_ns();
-    long pause_ns = 1000;
-    while (load_counter(fence) < fence->value) {
-        if (now_ns() - start >= timeout_ns)
-            return fail(err, ZF_ERR_TIMEOUT, 0, "a fence stands at %llu of %llu after %llu ms",
-                        (unsigned long long)load_counter(fence), (unsigned long long)fence->value,
-                        (unsigned long long)(timeout_ns / 1000000u));
-        struct timespec pause = {0, pause_ns};
-        nanosleep(&pause, NULL);
-        pause_ns = pause_ns < 500000 ? 2 * pause_ns : 1000000;
-    }
-    return ZF_OK;
-}
-
-/* The wait of "zf.cpu/1" if the plugin has it, else NULL. */
-static const zf_cpu_ext_t *cpu_extension(const zf_loader_t *loader) {
-    if (loader == NULL)
-        return NULL;
-    const zf_cpu_ext_t *ext = loader->plugin->get_extension(ZF_EXT_CPU);
-    if (ext == NULL || ext->struct_size < offsetof(zf_cpu_ext_t, fence_wait) + sizeof ext->fence_wait)
-        return NULL;
-    return ext->fence_wait == NULL ? NULL : ext;
-}
-
-zf_status_t zf_loader_fence_wait(const zf_loader_t *loader, const zf_fence_t *fence, uint64_t timeout_ns,
-                                 zf_error_t *err) {
-    if (fence == NULL)
-        return fail(err, ZF_ERR_ARGUMENT, 0, "zf_loader_fence_wait: fence is NULL");
-    if (fence->kind == ZF_FENCE_NONE)
-        return ZF_OK;
-    if (fence->kind != ZF_FENCE_HOST_COUNTER || fence->counter == NULL)
-        return fail(err, ZF_ERR_ARGUMENT, 0, "a CPU thread cannot wait for this fence (kind %d%s); %s",
-                    (int)fence->kind, fence->kind == ZF_FENCE_HOST_COUNTER ? ", no counter" : "",
-                    fence->kind == ZF_FENCE_STREAM_ORDER ? "synchronise the stream of the call that returned it"
-                                                         : "use the driver's own wait");
-    const zf_cpu_ext_t *cpu = cpu_extension(loader);
-    zf_status_t st = cpu == NULL ? poll_counter(fence, timeout_ns, err) : cpu->fence_wait(fence, timeout_ns, err);
-    if (st < 0)
-        return st;
-    if (load_counter(fence) == POISONED_COUNTER)
-        return fail(err, ZF_ERR_POISONED, 0, "the instance has ended by an earlier error; poll() says which");
-    return ZF_OK;
-}
+/* ---- counters ---------------------------------------------------------------------------------------------------- */
 
 zf_status_t zf_counter_value(const zf_plugin_t *plugin, zf_instance_t *instance, const char *name, uint64_t *out_value,
                              zf_error_t *err) {

@@ -51,13 +51,6 @@ const zf_plugin_t *zf_loader_plugin(const zf_loader_t *loader);
 /* The opened file as the dynamic linker names it. Valid until close. */
 const char *zf_loader_file(const zf_loader_t *loader);
 
-/* Waits on the calling thread for a fence that a hook returned: at once for ZF_FENCE_NONE, through "zf.cpu/1" for a
- * host counter if the plugin has it, else by looking at the counter in growing pauses of up to 1 ms. [any-thread]
- * Errors: ZF_ERR_TIMEOUT after timeout_ns; ZF_ERR_POISONED when the counter says that the instance has ended (poll()
- * tells why); ZF_ERR_ARGUMENT for kinds that a CPU thread cannot wait for (stream order, CUDA event). */
-zf_status_t zf_loader_fence_wait(const zf_loader_t *loader, const zf_fence_t *fence, uint64_t timeout_ns,
-                                 zf_error_t *err);
-
 /* The value of the counter of "zf.stats/1" that has this name (docs/counters.md). [any-thread] *out_value is written on
  * success only. Errors: ZF_ERR_ARGUMENT where the plugin has no such counter; whatever its function returns. */
 zf_status_t zf_counter_value(const zf_plugin_t *plugin, zf_instance_t *instance, const char *name, uint64_t *out_value,

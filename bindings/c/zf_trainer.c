@@ -276,7 +276,7 @@ static zf_status_t deliver(zf_trainer_t *t, uint32_t n) {
 
 /* What has not come after FENCE_TIMEOUT_NS never does. */
 static zf_status_t wait_for(zf_trainer_t *t, const zf_fence_t *fence, zf_error_t *error) {
-    zf_status_t st = zf_loader_fence_wait(t->loader, fence, FENCE_TIMEOUT_NS, error);
+    zf_status_t st = t->zf->fence_wait(t->instance, fence, FENCE_TIMEOUT_NS, error);
     error->retryable = 0;
     return st;
 }
@@ -465,7 +465,7 @@ zf_status_t zf_trainer_discard(zf_trainer_t *trainer) {
 static zf_status_t fetch(zf_trainer_t *t, const zf_param_item_t *item) {
     zf_error_t error = {.struct_size = sizeof error};
     zf_fence_t there = {.struct_size = sizeof there};
-    zf_status_t st, why;
+    zf_status_t st;
     pthread_mutex_lock(&t->lock);
     t->n_waits++;
     st = take(t, t->zf->param_fetch(t->instance, item, item != NULL, sizeof *item, &t->stream, &there, &t->error));
@@ -477,8 +477,7 @@ static zf_status_t fetch(zf_trainer_t *t, const zf_param_item_t *item) {
         return st;
     pthread_mutex_lock(&t->lock);
     t->error = error;
-    why = st == ZF_ERR_POISONED ? t->zf->poll(t->instance, NULL, &t->error) : st;
-    st = take(t, why < 0 ? why : st);
+    st = take(t, st);
     pthread_mutex_unlock(&t->lock);
     return st;
 }

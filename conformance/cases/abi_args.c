@@ -356,11 +356,37 @@ int abi_refused(abi_args_t *a, abi_rule_t rule, zf_status_t want, const char *ne
     return is_refused;
 }
 
+/* abi/README.md, "Growth": of another kind is what a host asked for at create, and this one did not. */
+static void check_kinds(const abi_args_t *a, int i) {
+    const char *type = a->slot.args[i].type;
+    union {
+        zf_fence_t fence;
+        zf_counter_t counter;
+        zf_step_report_t report;
+        zf_step_record_t record;
+    } out;
+    int32_t kind = 0, most = 0;
+    memcpy(&out, a->outputs[i], sizeof out);
+    if (strcmp(type, "zf_fence_t") == 0)
+        kind = out.fence.kind, most = ZF_FENCE_HOST_COUNTER;
+    if (strcmp(type, "zf_counter_t") == 0)
+        kind = (int32_t)out.counter.kind, most = ZF_COUNTER_LEVEL;
+    if (strcmp(type, "zf_step_report_t") == 0)
+        kind = out.report.skip_reason, most = ZF_SKIP_NONFINITE;
+    if (strcmp(type, "zf_step_record_t") == 0)
+        kind = out.record.skip_reason, most = ZF_SKIP_NONFINITE;
+    abi_check(a->rig->probe, ABI_RULE_KINDS, kind >= 0 && kind <= most, "%s: a %s of kind %d", a->slot.entry->name,
+              type, kind);
+}
+
 int abi_accepted(abi_args_t *a, abi_rule_t rule, const char *what) {
     char message[200] = "";
     abi_try(a->rig->probe, "%s, %s", a->slot.entry->name, what);
     zf_status_t st = abi_args_call(a);
     if (st < 0 && is_text(a->err.message, sizeof a->err.message))
         snprintf(message, sizeof message, "%.199s", a->err.message);
+    for (int i = 0; i < a->slot.n_args && st >= 0; i++)
+        if (strcmp(a->slot.args[i].name, "out") == 0 && a->v[i].p)
+            check_kinds(a, i);
     return abi_check(a->rig->probe, rule, st >= 0, "%s, %s: returned %d: %s", a->slot.entry->name, what, st, message);
 }

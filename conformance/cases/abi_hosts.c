@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "abi_args.h"
 #include "abi_probes.h"
 #include "abi_rig.h"
 
@@ -251,6 +252,46 @@ static void run_announcements(abi_rig_t *rig) {
               "%d steps with announcements end in another state than without them", STEPS);
 }
 
+/* ---- fences ------------------------------------------------------------------------------------------------------ */
+
+static zf_status_t wait_on(abi_rig_t *rig, const uint64_t *counter, uint64_t value) {
+    const zf_fence_t fence = {
+        .struct_size = sizeof fence, .kind = ZF_FENCE_HOST_COUNTER, .counter = counter, .value = value};
+    return ABI_CALL(rig, rig->table->fence_wait(rig->instance, &fence, 1000000, &rig->err));
+}
+
+/* A counter of the host's own, behind which no memory is readable: neither waited for nor taken for one that is there.
+ */
+static void run_foreign_fence(abi_rig_t *rig) {
+    uint64_t *counter = abi_guarded(sizeof *counter);
+    if (!counter)
+        return;
+    *counter = 5;
+    for (uint64_t value = 5; value <= 6; value++) {
+        abi_try(rig->probe, "fence_wait for a counter that is not the plugin's");
+        zf_status_t st = wait_on(rig, counter, value);
+        abi_check(rig->probe, ABI_RULE_FENCES, st == ZF_ERR_ARGUMENT,
+                  "fence_wait for a counter of the host's at 5, for %llu: returned %d, not ZF_ERR_ARGUMENT",
+                  (unsigned long long)value, st);
+    }
+    abi_rig_train(rig, 1, ABI_RULE_USABLE);
+}
+
+/* What was never handed out does not come. */
+static void run_late_fence(abi_rig_t *rig) {
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    zf_status_t st = ABI_CALL(rig, rig->table->param_fetch(rig->instance, NULL, 0, 0, &rig->stream, &fence, &rig->err));
+    if (!abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "param_fetch", st) || fence.kind != ZF_FENCE_HOST_COUNTER)
+        return;
+    st = ABI_CALL(rig, rig->table->fence_wait(rig->instance, &fence, 60000000000u, &rig->err));
+    abi_rig_check(rig, ABI_RULE_FENCES, st == ZF_OK, "fence_wait", st);
+    abi_try(rig->probe, "fence_wait for a value that is not there");
+    st = wait_on(rig, fence.counter, fence.value + 1000);
+    abi_check(rig->probe, ABI_RULE_FENCES, st == ZF_ERR_TIMEOUT && rig->err.retryable,
+              "fence_wait for a value that does not come: returned %d, not ZF_ERR_TIMEOUT, retryable %d", st,
+              rig->err.retryable);
+}
+
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 static void run_destroy(abi_rig_t *rig) {
@@ -274,6 +315,8 @@ const abi_row_t abi_host_rows[] = {{"a host table that goes", ABI_OPEN, 0, run_h
                                    {"all parameters changed", ABI_ACTIVE, 0, run_all_changed},
                                    {"a record without its size", ABI_BOUND, 0, run_no_size},
                                    {"structs that others define", ABI_OPEN, 0, run_chain},
+                                   {"a fence of other memory", ABI_ACTIVE, 0, run_foreign_fence},
+                                   {"a fence that does not come", ABI_ACTIVE, 0, run_late_fence},
                                    {"announcements", ABI_OPEN, 0, run_announcements},
                                    {"a cancelled thread", ABI_OPEN, 0, run_cancel},
                                    {"destroy with FLUSH", ABI_ACTIVE, 0, run_destroy},

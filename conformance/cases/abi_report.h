@@ -27,6 +27,8 @@
     X(TAIL, 5, "size-tail", "an unknown tail that is not zero is ZF_ERR_UNSUPPORTED_FIELD")                            \
     X(ABSURD, 5, "size-absurd", "a size beyond reason is refused unread")                                              \
     X(ELEM, 5, "elem-size", "wrong element sizes are refused")                                                         \
+    X(KINDS, 5, "kinds", "statuses, fences, skip reasons and counters are of kinds that these headers know")           \
+    X(FENCES, 5, "fences", "fence_wait ends: at its timeout, and for a counter that is not this instance's")           \
     X(OUTSIZE, 5, "size-output", "outputs are written up to the caller's struct_size and no further")                  \
     X(STATE, 5, "state", "a hook in the wrong state is ZF_ERR_STATE")                                                  \
     X(IDS, 5, "ids", "unknown ids are refused")                                                                        \

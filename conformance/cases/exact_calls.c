@@ -46,7 +46,7 @@ int zx_host_fetch_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n) 
         return -1;
     if (h->is_async)
         return 0;
-    return -zx_is_call_bad(h, "param_fetch fence", zf_loader_fence_wait(h->loader, &fence, wait_ns, &h->err));
+    return -zx_is_call_bad(h, "param_fetch fence", h->zf->fence_wait(h->instance, &fence, wait_ns, &h->err));
 }
 
 int zx_host_release_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n) {

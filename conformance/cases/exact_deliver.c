@@ -91,7 +91,7 @@ static void wait_for_fence(zx_host_t *h, const zf_fence_t *fence) {
     zf_error_t err = {.struct_size = sizeof err};
     zx_where_t where = {.law = h->c->law, .what = "done fence", .step = h->step, .element = UINT64_MAX};
     int has_fault = h->c->ranks && h->c->ranks->has_fault; /* then the next call says why, and who it was */
-    if (fence->kind == ZF_FENCE_HOST_COUNTER && zf_loader_fence_wait(h->loader, fence, wait_ns, &err) < 0 && !has_fault)
+    if (fence->kind == ZF_FENCE_HOST_COUNTER && h->zf->fence_wait(h->instance, fence, wait_ns, &err) < 0 && !has_fault)
         zx_fails(h->result, &where, "%.*s", (int)sizeof err.message, err.message);
 }
 

@@ -177,7 +177,7 @@ void rig_deliver(rig_t *rig, uint32_t first, uint32_t n, uint32_t per_call, zf_f
 
 void rig_wait(const rig_t *rig, const zf_fence_t *fence) {
     zf_error_t err = {.struct_size = sizeof err};
-    rig_check(zf_loader_fence_wait(rig->loader, fence, timeout_ns, &err), &err);
+    rig_check(rig->zf->fence_wait(rig->instance, fence, timeout_ns, &err), &err);
 }
 
 void rig_fetch(const rig_t *rig, uint32_t first, uint32_t n) {

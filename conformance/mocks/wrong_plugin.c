@@ -290,6 +290,8 @@ static void spoil_report(zf_step_report_t *r) {
         r->nonfinite_param = 2;
     if (IS(nan_left_over) && r->applied)
         r->nonfinite_param = 0;
+    if (IS(skip_kind_new))
+        r->skip_reason = ZF_SKIP_NONFINITE + 1;
     r->n_present += IS(counts_wrongly);
     if (IS(missing_unsaid)) {
         r->n_missing = 0;
@@ -333,7 +335,7 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *args, zf_
     spoil_step(&mine);
     zf_status_t st = wrong_told("step", real->step(instance, &mine, out_report, err), err);
     end_step(st, out_report);
-    return st;
+    return IS(status_new) && st == ZF_SUBMITTED ? ZF_SUBMITTED + 1 : st;
 }
 
 static zf_status_t announce(zf_instance_t *instance, const zf_step_args_t *args, zf_error_t *err) {
@@ -363,9 +365,16 @@ static zf_status_t param_fetch(zf_instance_t *instance, const zf_param_item_t *i
         st = wrong_told("param_fetch", real->param_fetch(instance, items, n, elem_size, stream, out_ready, err), err);
     if ((IS(fetch_nothing) || IS(fetched_at_once)) && st >= 0 && out_ready)
         out_ready->kind = ZF_FENCE_NONE;
+    if (IS(fence_kind_new) && st >= 0 && out_ready)
+        out_ready->kind = ZF_FENCE_HOST_COUNTER + 1;
     if (IS(layer_differs) && st >= 0 && n > 0 && items->n_batches)
         put_first(items->id, 0.5f);
     return st;
+}
+
+static zf_status_t fence_wait(zf_instance_t *instance, const zf_fence_t *fence, uint64_t timeout_ns, zf_error_t *err) {
+    zf_status_t st = wrong_told("fence_wait", real->fence_wait(instance, fence, timeout_ns, err), err);
+    return IS(fence_taken) && st == ZF_ERR_ARGUMENT && fence && fence->kind == ZF_FENCE_HOST_COUNTER ? ZF_OK : st;
 }
 
 static zf_status_t param_release(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
@@ -418,6 +427,7 @@ static void wrap(const zf_plugin_t *plugin) {
     table.step = step;
     table.poll = IS(slot_missing) ? NULL : poll_once;
     table.param_fetch = param_fetch;
+    table.fence_wait = fence_wait;
     table.param_release = param_release;
     table.quiesce = quiesce;
     table.export_params = export_params;
@@ -429,7 +439,7 @@ static void wrap(const zf_plugin_t *plugin) {
 
 /* The true plugin's answer; a habit serves whatever ABI is asked for. */
 static int32_t negotiate(zf_plugin_negotiate_fn entry, zf_bootstrap_t *boot) {
-    static const uint32_t own = ZF_ABI_0_8;
+    static const uint32_t own = ZF_ABI_0_9;
     if (!IS(any_abi) || !boot)
         return entry(boot);
     zf_bootstrap_t mine = *boot;

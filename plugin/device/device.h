@@ -167,8 +167,8 @@ typedef struct zfi_device_ops {
                                   zfi_stream_t **out, zf_error_t *err);
 
     /* marks: a number that names everything enqueued on a stream so far, on a host's stream at least what the plugin
-     * enqueued; it rises. fence: what a host can wait for; a
-     * counter in host memory is the value of a zfi_timeline_t. */
+     * enqueued; it rises. fence [any-thread]: what a host can wait for; its counter, always the same of one stream, is
+     * the value of a zfi_timeline_t. */
     uint64_t (*mark)(zfi_stream_t *stream);
     zf_status_t (*synchronise)(zfi_stream_t *stream, uint64_t mark, uint64_t timeout_ns, uint64_t *waited_ns);
     void (*fence)(zfi_stream_t *stream, uint64_t mark, zf_fence_t *out);

@@ -37,7 +37,7 @@ enum { MOST_ABIS = 64 };
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
     const zf_description_t description = {
         .struct_size = sizeof description,
-        .abi = ZF_ABI_0_8,
+        .abi = ZF_ABI_0_9,
         .name = "libzfplugin",
         .version = ZFI_VERSION,
         .build = BUILD,
@@ -53,7 +53,7 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
 
 static const zf_plugin_t table = {
     .struct_size = sizeof table,
-    .abi = ZF_ABI_0_8,
+    .abi = ZF_ABI_0_9,
     .describe = describe,
     .create = zfi_create,
     .destroy = zfi_destroy,
@@ -63,6 +63,7 @@ static const zf_plugin_t table = {
     .grads_ready = zfi_grads_ready,
     .step = zfi_step,
     .param_fetch = zfi_param_fetch,
+    .fence_wait = zfi_fence_wait,
     .param_release = zfi_param_release,
     .quiesce = zfi_quiesce,
     .export_params = zfi_export_params,
@@ -129,14 +130,14 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
         st = check_program(bootstrap->error);
     if (st)
         return st;
-    if (!is_listed(bootstrap, ZF_ABI_0_8)) {
+    if (!is_listed(bootstrap, ZF_ABI_0_9)) {
         list_abis(bootstrap, theirs, sizeof theirs);
         return zfi_error_scoped(bootstrap->error, ZF_ERR_ABI, ZF_SCOPE_PROCESS, 0, "negotiate",
                                 "no common ABI: the host serves %s, this plugin (" ZFI_VERSION
                                 ") serves %u.%u; a major 0 must match exactly",
-                                theirs, ZF_ABI_MAJOR(ZF_ABI_0_8), ZF_ABI_MINOR(ZF_ABI_0_8));
+                                theirs, ZF_ABI_MAJOR(ZF_ABI_0_9), ZF_ABI_MINOR(ZF_ABI_0_9));
     }
-    bootstrap->chosen_abi = ZF_ABI_0_8;
+    bootstrap->chosen_abi = ZF_ABI_0_9;
     bootstrap->plugin = &table;
     return ZF_OK;
 }

@@ -24,12 +24,6 @@ const char zfi_provided_extensions[] =
     ZF_EXT_STATS " " ZF_EXT_CONFIG " " ZF_EXT_CPU " " ZF_EXT_STATE " " ZF_EXT_INSPECT " " ZF_EXT_DIGEST " " ZF_EXT_PLAN
                  " " ZF_EXT_SHARDS " " ZF_EXT_RESIDENCY;
 
-zf_status_t zfi_instance_check(const zf_instance_t *inst, const char *origin, zf_error_t *err) {
-    if (inst && inst->magic == ZFI_INSTANCE_MAGIC)
-        return ZF_OK;
-    return zfi_error(err, ZF_ERR_ARGUMENT, origin, "instance is %s", inst ? "not one of this plugin's" : "NULL");
-}
-
 /* ---- zf.config/1 ------------------------------------------------------------------------------------------------- */
 
 static zf_status_t config_key(uint32_t i, zf_config_key_t *out, zf_error_t *err) {

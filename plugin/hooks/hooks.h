@@ -43,6 +43,8 @@ zf_status_t zfi_param_fetch(zf_instance_t *inst, const zf_param_item_t *items, u
 zf_status_t zfi_param_release(zf_instance_t *inst, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                               const zf_stream_t *stream, zf_error_t *err);
 zf_status_t zfi_shard_place(zf_instance_t *inst, uint32_t id, zf_shard_place_t *out, zf_error_t *err);
+/* fence.c */
+zf_status_t zfi_fence_wait(zf_instance_t *inst, const zf_fence_t *fence, uint64_t timeout_ns, zf_error_t *err);
 /* fetch.c: parameters are about to change, so none may be held. */
 zf_status_t zfi_fetch_check_released(const zf_instance_t *inst, const char *origin, zf_error_t *err);
 /* quiesce.c */
@@ -60,7 +62,6 @@ extern const zf_state_ext_t zfi_state_ext;
 extern const zf_plan_ext_t zfi_plan_ext;
 /* residency.c: zf.residency/1 */
 extern const zf_residency_ext_t zfi_residency_ext;
-/* ext.c: [any-thread] an instance argument of an extension, without the hook's lock; the extensions */
-zf_status_t zfi_instance_check(const zf_instance_t *inst, const char *origin, zf_error_t *err);
+/* ext.c: the extensions */
 const void *zfi_get_extension(const char *id);
 extern const char zfi_provided_extensions[];

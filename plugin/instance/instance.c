@@ -27,15 +27,26 @@ static void leave(zf_instance_t *inst) {
     pthread_setcancelstate(cancel_state, NULL);
 }
 
-zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *origin, zf_error_t *err) {
-    zf_status_t st = ZF_OK;
-    int cancel_state;
+zf_status_t zfi_instance_check(const zf_instance_t *inst, const char *origin, zf_error_t *err) {
     if (!inst || inst->magic != ZFI_INSTANCE_MAGIC)
         return zfi_error(err, ZF_ERR_ARGUMENT, origin, "instance is %s", inst ? "not one of this plugin's" : "NULL");
-    if (!*inst->alive)
+    return ZF_OK;
+}
+
+zf_status_t zfi_instance_check_process(const zf_instance_t *inst, const char *origin, zf_error_t *err) {
+    zf_status_t st = zfi_instance_check(inst, origin, err);
+    if (!st && !*inst->alive)
         return zfi_error_scoped(err, ZF_ERR_FORKED, ZF_SCOPE_INSTANCE, 0, origin,
                                 "called in a child process after fork(): the instance's threads live in the parent; "
                                 "create one here instead");
+    return st;
+}
+
+zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *origin, zf_error_t *err) {
+    zf_status_t st = zfi_instance_check_process(inst, origin, err);
+    int cancel_state;
+    if (st)
+        return st;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     if (atomic_exchange(&inst->is_busy, 1)) {
         pthread_setcancelstate(cancel_state, NULL);

@@ -55,6 +55,9 @@ struct zf_instance {
 
 #define ZFI_INSTANCE_MAGIC 0x7A66696E7374ull
 
+/* [any-thread] An instance argument: one of this plugin's; and not a parent process's. */
+zf_status_t zfi_instance_check(const zf_instance_t *inst, const char *origin, zf_error_t *err);
+zf_status_t zfi_instance_check_process(const zf_instance_t *inst, const char *origin, zf_error_t *err);
 /* [hook] Begin and end of every hook: validity, fork, re-entrance, poison, state bits (ZFI_IN_...). Between
  * them the thread cannot be cancelled: the instance would stay busy for ever.
  * end returns what the hook does: st, or the error that has ended the instance, which every wait ends early for. */

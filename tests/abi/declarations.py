@@ -9,6 +9,7 @@ each text which main ever had: one that changes needs a new number, and no line 
 it does not know.) The first number of a major has the declarations of the number before it, its candidate, but for the number itself.
 
 check    compares the last line; with git, the lines of every commit on the way to this one must be the first of today's
+         also the oldest sizes of plugin/base/struct.h, and that each new kind that the plugin gives out names its flag of create
 update   writes the new line; raise the number in zf/types.h first
 layout   compares what `zf-conform abi --print-layout` prints with the golden layout, and its structs with the rules of every version"""
 
@@ -135,6 +136,48 @@ def problem_of_structs(layout):
     return None
 
 
+def problem_of_first_sizes(golden, header):
+    """The first size of ZFI_FIRST_... that is not the struct's in the oldest layout, or None."""
+    sizes = dict(re.findall(r"^struct (\w+) \w+ (\d+)", golden, re.M))
+    first = re.findall(r"ZFI_FIRST_(\w+) = ([^,]+),", header)
+    wrong = [f"ZFI_FIRST_{name} = {size}, but the oldest layout has {sizes.get(name)} bytes" for name, size in first if sizes.get(name) != size]
+    return "plugin/base/struct.h has no ZFI_FIRST_..." if not first else wrong[0] if wrong else None
+
+
+def problem_of_readers(sources):
+    """The first of (file, text) that reads a struct of the host's without its oldest size, or None."""
+    for path, text in sources:
+        found = re.search(r"\bzfi_(struct_read|struct_read_item|struct_check|array_check)\(", text)
+        if found:
+            return f"{path}: {found[0]} takes any size; use ZFI_READ, ZFI_READ_ITEM, ZFI_CHECK, ZFI_CHECK_ARRAY (base/struct.h)"
+    return None
+
+
+def problem_of_kinds(golden, headers):
+    """The first kind given out that the oldest layout lacks and whose comment names no flag of create, or None."""
+    statuses = headers.partition("typedef int32_t zf_status_t;")[2].partition("typedef")[0]
+    kinds = re.findall(r"^#define (ZF_(?:FENCE|SKIP|COUNTER)_\w+) \d+(.*)", headers, re.M) + re.findall(r"^#define (\w+) [1-9]\d*\b(.*)", statuses, re.M)
+    for name, comment in kinds:
+        if not re.search(rf"^const {name} ", golden, re.M) and "ZF_CREATE_CAP_" not in comment:
+            return f"{name} is a new kind that the plugin gives out: its comment must name the flag ZF_CREATE_CAP_... by which a host asks for it"
+    return None
+
+
+def oldest_layout(root):
+    """Of the major that is served: its first; of major 0, where minors do not meet, the newest."""
+    files = sorted((Path(root) / "abi/layout").glob("v*.txt"), key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)])
+    major = re.findall(r"\d+", files[-1].name)[0]
+    return (files[-1] if major == "0" else Path(root) / f"abi/layout/v{major}.0.txt").read_text(encoding="utf-8")
+
+
+def problem_of_growth(root):
+    oldest, plugin = oldest_layout(root), Path(root) / "plugin"
+    headers = "".join(path.read_text(encoding="utf-8") for path in sorted((Path(root) / "abi/include").rglob("*.h")))
+    sources = [(path, path.read_text(encoding="utf-8")) for path in sorted(plugin.rglob("*.c")) if path.name != "struct.c"]
+    return (problem_of_first_sizes(oldest, (plugin / "base/struct.h").read_text(encoding="utf-8")) or problem_of_readers(sources)
+            or problem_of_kinds(oldest, headers))
+
+
 def layout(root, conform):
     printed = subprocess.run([conform, "abi", "--print-layout"], capture_output=True, text=True, check=True).stdout
     golden = sorted((Path(root) / "abi/layout").glob("v*.txt"))[-1].read_text(encoding="utf-8")
@@ -149,6 +192,7 @@ def check(root):
     now = declarations(Path(root) / "abi/include")
     lines = (layout / "numbers.txt").read_text(encoding="utf-8").splitlines()
     problem = problem_of_numbers(lines, number_of(now), now) or problem_of_freeze(lines, number_of(now), now) or problem_of_history(root, lines) or problem_of_layout(golden, now)
+    problem = problem or problem_of_growth(root)
     print(f"FAIL: {problem}" if problem else f"{len(now.splitlines())} declarations, number {lines[-1].split()[0]}")
     return 1 if problem else 0
 

@@ -12,7 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from declarations import declarations, difference, digest, number_of, problem_of_freeze, problem_of_layout, problem_of_structs
+from declarations import (declarations, difference, digest, number_of, problem_of_first_sizes, problem_of_freeze, problem_of_kinds, problem_of_layout,
+                          problem_of_readers, problem_of_structs)
 
 WANTED = 30
 MEMBER = r"^    (uint64_t|uint32_t) (\w+);(.*)\n"
@@ -102,7 +103,7 @@ def judge_freeze(root):
 
 def judge_layout(root):
     """What the golden layout does not list is named; today's headers are listed."""
-    golden = (root / "abi/layout/v0.8.txt").read_text(encoding="utf-8")
+    golden = (root / "abi/layout/v0.9.txt").read_text(encoding="utf-8")
     now = declarations(root / "abi/include")
     added = {"a macro": "#define ZF_LOG_NONE(x) 0", "a constant": "#define ZF_MOST 9", "a struct": "}zf_new_t;", "a header": "== zf/new.h",
              "an opaque struct": "typedef struct zf_new zf_new_t;", "a scalar": "typedef int32_t zf_level_t;", "an enum": "enum zf_new{",
@@ -115,10 +116,28 @@ def judge_layout(root):
         sys.exit(f"FAIL: the golden layout: {problem_of_layout(golden, now)}; not noticed: {missed}")
 
 
+def judge_growth(root):
+    """An oldest size that follows today's, a reader without one, and a new kind that nobody asked for are named; the same kind behind a flag is not."""
+    golden = (root / "abi/layout/v0.9.txt").read_text(encoding="utf-8")
+    header = (root / "plugin/base/struct.h").read_text(encoding="utf-8")
+    headers = "".join(path.read_text(encoding="utf-8") for path in sorted((root / "abi/include").rglob("*.h")))
+    last = "#define ZF_ERR_ARGUMENT"
+    kinds = ["#define ZF_FENCE_OTHER 3", "#define ZF_SKIP_OTHER 2", "#define ZF_COUNTER_OTHER 3", "#define ZF_LATER 5"]
+    missed = [kind for kind in kinds if problem_of_kinds(golden, headers.replace(last, f"{kind}\n{last}", 1)) is None]
+    missed += [f"{kind} behind a flag" for kind in kinds
+               if problem_of_kinds(golden, headers.replace(last, f"{kind} /* with ZF_CREATE_CAP_OTHER */\n{last}", 1)) is not None]
+    for size in ("= 56,", "= sizeof(zf_host_t),"):
+        missed += [size] if problem_of_first_sizes(golden, header.replace("ZFI_FIRST_zf_host_t = 48,", f"ZFI_FIRST_zf_host_t {size}")) is None else []
+    missed += [] if problem_of_readers([("a.c", "zfi_struct_read(&x, y, sizeof x, sizeof x, name, err)")]) else ["a reader"]
+    if missed or problem_of_kinds(golden, headers) or problem_of_first_sizes(golden, header):
+        sys.exit(f"FAIL: growth: wrongly judged: {missed}")
+
+
 def main():
     root = Path(sys.argv[1])
     missed = []
     judge_layout(root)
+    judge_growth(root)
     if not judge_freeze(root):
         sys.exit("FAIL: 1.0 may be something else than its candidate, or may not be the candidate")
     for what, pattern, to in EDITS:

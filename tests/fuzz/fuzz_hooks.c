@@ -296,7 +296,7 @@ static void deliver(machine_t *to) {
     zf_status_t st = to->zf->grads_ready(to->instance, items, n, sizeof items[0], stream, &fence, &to->err);
     judge(to, "grads_ready", st);
     if (st >= 0 && fence.kind == ZF_FENCE_HOST_COUNTER) /* the memory is filled again */
-        CALL(to, fence_wait, to->cpu->fence_wait(&fence, 20000000000u, &to->err));
+        CALL(to, fence_wait, to->zf->fence_wait(to->instance, &fence, 20000000000u, &to->err));
     else if (st >= 0 && to->queue)
         CALL(to, queue_sync, to->cpu->queue_sync(to->queue, 20000000000u, &to->err));
 }
@@ -350,7 +350,7 @@ static void fetch(machine_t *to) {
     }
     CALL(to, param_fetch, to->zf->param_fetch(to->instance, items, n, elem_size, stream, &fence, &to->err));
     if (fence.kind == ZF_FENCE_HOST_COUNTER)
-        CALL(to, fence_wait, to->cpu->fence_wait(&fence, 20000000000u, &to->err));
+        CALL(to, fence_wait, to->zf->fence_wait(to->instance, &fence, 20000000000u, &to->err));
 }
 
 static void changed(machine_t *to) {

@@ -22,7 +22,7 @@ uint64_t zt_hash(uint64_t x) {
 static float small_number(uint64_t x) { return (float)((double)(zt_hash(x) >> 40) / 8388608.0 - 1.0); }
 
 const zf_plugin_t *zt_table(void) {
-    static const uint32_t abis[] = {ZF_ABI_0_8};
+    static const uint32_t abis[] = {ZF_ABI_0_9};
     zf_bootstrap_t bootstrap = {
         .struct_size = sizeof bootstrap, .magic = ZF_BOOTSTRAP_MAGIC, .abis = abis, .n_abis = 1};
     ck_assert_int_eq(zf_plugin_negotiate(&bootstrap), ZF_OK);
@@ -251,7 +251,7 @@ zf_status_t zt_rig_submit(zt_rig_t *rig, uint32_t flags, zf_step_report_t *repor
 }
 
 void zt_rig_wait(zt_rig_t *rig, const zf_fence_t *fence) {
-    ZT_OK(rig, rig->cpu->fence_wait(fence, 60000000000u, &rig->err));
+    ZT_OK(rig, rig->zf->fence_wait(rig->inst, fence, 60000000000u, &rig->err));
 }
 
 zf_status_t zt_rig_deliver_all(zt_rig_t *rig, zf_fence_t *fence) {
@@ -278,8 +278,8 @@ zf_status_t zt_rig_try_step(zt_rig_t *rig) {
                              rig->params[i].grad_values, (float)rig->unscale);
     if (!rig->queue)
         return st;
-    return rig->cpu->fence_wait(&fence, 60000000000u, &rig->err) < 0 ? ZF_ERR_POISONED
-                                                                     : st; /* grad may be filled again */
+    return rig->zf->fence_wait(rig->inst, &fence, 60000000000u, &rig->err) < 0 ? ZF_ERR_POISONED
+                                                                               : st; /* grad may be filled again */
 }
 
 void zt_rig_finish_step(zt_rig_t *rig) {

@@ -356,7 +356,7 @@ static void varied_step(void) {
     note_error(rig.zf->param_fetch(rig.inst, NULL, 0, 0, &rig.stream, &ready, &rig.err));
     note_error(ext->digest(rig.inst, &first, 1, &digest, &rig.err));
     note_error(rig.zf->param_release(rig.inst, NULL, 0, 0, &rig.stream, &rig.err));
-    note_error(rig.cpu->fence_wait(&read, 60000000000u, &rig.err)); /* gradients may be filled again */
+    note_error(rig.zf->fence_wait(rig.inst, &read, 60000000000u, &rig.err)); /* gradients may be filled again */
 }
 
 /* By no hook and no thread of the plugin, once there were parts, whose sums are mapped when they first come. */

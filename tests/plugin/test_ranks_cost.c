@@ -208,12 +208,12 @@ static void *run_held(void *raw) {
     zt_rig_finish_step(rig);
     ck_assert(!zt_shows(rig->params, rig->params[0].serial.w));
     ZT_OK(rig, zt_fetch(rig, rig->params[0].id, &fence));
-    ck_assert_int_eq(rig->cpu->fence_wait(&fence, 50000000, &rig->err), ZF_ERR_TIMEOUT);
+    ck_assert_int_eq(rig->zf->fence_wait(rig->inst, &fence, 50000000, &rig->err), ZF_ERR_TIMEOUT);
     pthread_mutex_lock(&ranks.lock);
     ranks.n_let_go++;
     pthread_mutex_unlock(&ranks.lock);
     if (ranks.fails_held) {
-        ck_assert_int_eq(rig->cpu->fence_wait(&fence, 60000000000u, &rig->err), ZF_ERR_POISONED);
+        ck_assert_int_eq(rig->zf->fence_wait(rig->inst, &fence, 60000000000u, &rig->err), ZF_ERR_RANKS);
         zt_refused(&rig->err, zt_fetch(rig, rig->params[0].id, &fence), ZF_ERR_RANKS, "gathering of values, bucket");
         return NULL;
     }

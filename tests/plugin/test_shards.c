@@ -41,7 +41,7 @@ static void fetch(job_t *job, uint32_t param) {
     zf_fence_t fence = {.struct_size = sizeof fence};
     ZT_OK(rig, zt_fetch(rig, rig->params[param].id, &fence));
     if (!rig->queue)
-        ZT_OK(rig, rig->cpu->fence_wait(&fence, 60000000000u, &rig->err));
+        ZT_OK(rig, rig->zf->fence_wait(rig->inst, &fence, 60000000000u, &rig->err));
 }
 
 static void release(job_t *job, uint32_t param) {

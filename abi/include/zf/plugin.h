@@ -261,6 +261,7 @@ typedef struct zf_step_args {
     const void *next; /* zf_chained_t, or NULL */
 } zf_step_args_t;
 
+/* Kinds that the plugin gives out (types.h). */
 #define ZF_SKIP_NONE 0
 #define ZF_SKIP_NONFINITE 1 /* a gradient, the norm (also a host_norm that is negative) or the factor is not finite */
 
@@ -387,6 +388,12 @@ typedef struct zf_plugin {
      * [hook] State: bound, active, quiesced. */
     zf_status_t (*param_fetch)(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                                const zf_stream_t *stream, zf_fence_t *out_ready, zf_error_t *err);
+
+    /* Waits on the calling thread for a fence of this instance: at once for kind NONE, for HOST_COUNTER until the
+     * counter is there. ZF_ERR_TIMEOUT after timeout_ns, retryable; ZF_ERR_ARGUMENT for another kind, or a counter that
+     * this instance did not hand out, which is not read; where the instance has ended, the error that ended it.
+     * [any-thread] while the instance lives, in every state. */
+    zf_status_t (*fence_wait)(zf_instance_t *instance, const zf_fence_t *fence, uint64_t timeout_ns, zf_error_t *err);
 
     /* The host has finished reading, in stream order: the parameters may be re-sharded. Elsewhere than at [shard] stage
      * = 3 (zf.shards/0) the list is checked and nothing happens.

@@ -18,9 +18,13 @@
 extern "C" {
 #endif
 
-#define ZF_ABI_0_8 ZF_ABI_NUMBER(0, 8) /* the ABI these headers describe */
+#define ZF_ABI_0_9 ZF_ABI_NUMBER(0, 9) /* the ABI these headers describe */
 
-/* Status: 0 is success, positive is information, negative is an error. */
+/* Status: 0 is success, positive is information, negative is an error.
+ *
+ * Kinds that the plugin gives out are positive statuses, fence kinds, skip reasons and counter kinds. A later version
+ * may have new ones. The comment of each then names the flag ZF_CREATE_CAP_... by which a host says at create that it
+ * knows it; another host gets what it would have got before. */
 typedef int32_t zf_status_t;
 #define ZF_OK 0
 #define ZF_IN_PROGRESS 1              /* poll: nothing new yet */
@@ -125,10 +129,10 @@ typedef struct zf_stream {
     uint64_t id; /* unique in the host, never reused; 0 = derive from handle */
 } zf_stream_t;
 
-/* Fences say when something is over. */
+/* Fences say when something is over. Kinds that the plugin gives out. */
 #define ZF_FENCE_NONE 0         /* already over */
 #define ZF_FENCE_STREAM_ORDER 1 /* over for whatever is enqueued on the call's stream after it returned */
-#define ZF_FENCE_HOST_COUNTER 2 /* over once an acquire load of *counter is >= value; zf/ext/cpu.h can wait for it */
+#define ZF_FENCE_HOST_COUNTER 2 /* over once an acquire load of *counter is >= value; fence_wait waits for it */
 
 typedef struct zf_fence { /* output struct */
     uint32_t struct_size;

@@ -223,7 +223,6 @@ class Instance:
         self.stream = _abi.Stream(struct_size=C.sizeof(_abi.Stream), kind=place.kind, device_type=place.device_type,
                                   device_id=place.number)
         self._host = _make_host(self.log, name, collectives)
-        self._cpu = self.lib.extension(_abi.EXT_CPU, _abi.CpuExt)
         self._rule = RULES[rule] if rule_callback is None else _abi.RULE_CALLBACK
         self._rules = ()  # of groups that have one of their own
         self._callback = rule_callback.fill() if rule_callback is not None else None
@@ -365,12 +364,10 @@ class Instance:
         """Waits on this thread for a fence that a hook returned."""
         if fence.kind in (_abi.FENCE_NONE, _abi.FENCE_STREAM_ORDER):
             return  # or holds for what is enqueued from now on
-        if self._cpu is None:
-            raise errors.UnsupportedFieldError("this plugin has no zf.cpu/1 to wait for a fence with")
         record = errors.new_record()
-        status = self._cpu.fence_wait(C.byref(fence), timeout_ns, C.byref(record))
-        if status == _abi.ERR_POISONED:
-            self.call(self.table.poll, None, doing="poll")  # raises what ended the instance
+        status = self.table.fence_wait(self.handle, C.byref(fence), timeout_ns, C.byref(record))
+        if record.scope == _abi.SCOPE_INSTANCE:
+            self.call(self.table.poll, None, doing="poll")  # raises the same, once nothing reads gradients any more
         self.lib.check(status, record, "fence_wait")
 
     # ---- training ----------------------------------------------------------------------------------------------------

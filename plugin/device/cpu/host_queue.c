@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/device/cpu/host_queue.c - zf.cpu/1: queues that a host without a GPU computes on, and waiting for fences
- * (contract in zf/ext/cpu.h). */
+/* plugin/device/cpu/host_queue.c - zf.cpu/1: queues that a host without a GPU computes on (contract in
+ * zf/ext/cpu.h). */
 #include <fenv.h>
 #include <stdatomic.h>
 
@@ -115,27 +115,8 @@ static zf_status_t cpu_queue_sync(zf_cpu_queue_t *raw, uint64_t timeout_ns, zf_e
               : ZF_OK;
 }
 
-static zf_status_t cpu_fence_wait(const zf_fence_t *given, uint64_t timeout_ns, zf_error_t *err) {
-    zf_fence_t fence;
-    zf_status_t st = zfi_struct_read(&fence, given, sizeof fence, sizeof fence, "zf_fence_t", err);
-    if (st || fence.kind == ZF_FENCE_NONE)
-        return st;
-    if (fence.kind != ZF_FENCE_HOST_COUNTER || !fence.counter)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "cpu", "fence of kind %d cannot be waited for on the host", fence.kind);
-    /* every counter this plugin hands out is the value of a timeline, its first member */
-    st = zfi_timeline_wait((zfi_timeline_t *)(uintptr_t)fence.counter, fence.value, timeout_ns, NULL);
-    uint64_t seen = __atomic_load_n(fence.counter, __ATOMIC_ACQUIRE);
-    if (st == ZF_ERR_TIMEOUT)
-        return zfi_error(err, st, "cpu", "the fence is at %llu, waited %llu ns for %llu", (unsigned long long)seen,
-                         (unsigned long long)timeout_ns, (unsigned long long)fence.value);
-    if (st)
-        return zfi_error(err, st, "cpu", "the instance has failed: poll() tells why");
-    return ZF_OK;
-}
-
 const zf_cpu_ext_t zfi_cpu_ext = {.struct_size = sizeof zfi_cpu_ext,
                                   .queue_create = cpu_queue_create,
                                   .queue_destroy = cpu_queue_destroy,
                                   .queue_launch = cpu_queue_launch,
-                                  .queue_sync = cpu_queue_sync,
-                                  .fence_wait = cpu_fence_wait};
+                                  .queue_sync = cpu_queue_sync};

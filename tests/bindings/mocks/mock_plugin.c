@@ -7,14 +7,12 @@
  *   no_table       agrees, but hands out NULL                       table_abi    the table's ABI is another one
  *   null_slot      step is NULL                                     short_table  ends before poll
  *   tiny_table     ends before abi                                  long_table   a later minor's, longer: legal
- *   cpu_ext        has zf.cpu/1, whose fence_wait always times out
  *   replaced       has zf.state/1: while weights are read, the file ZF_MOCK_INDEX becomes the index */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "zf/ext/cpu.h"
 #include "zf/ext/state.h"
 #include "zf/plugin.h"
 
@@ -31,15 +29,6 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
 
 /* In every slot that the loader only looks at. */
 static void never(void) { abort(); }
-
-static zf_status_t fence_wait(const zf_fence_t *fence, uint64_t timeout_ns, zf_error_t *err) {
-    (void)fence, (void)timeout_ns;
-    if (err != NULL)
-        snprintf(err->message, sizeof err->message, "said by the mock's fence_wait");
-    return ZF_ERR_TIMEOUT;
-}
-
-static const zf_cpu_ext_t cpu_ext = {.struct_size = sizeof(zf_cpu_ext_t), .fence_wait = fence_wait};
 
 static zf_status_t verify(const zf_state_args_t *args, zf_state_report_t *out_report, zf_error_t *err) {
     (void)args, (void)out_report, (void)err;
@@ -61,9 +50,7 @@ static zf_status_t weights(const zf_state_args_t *args, const char *param, float
 static const zf_state_ext_t state_ext = {.struct_size = sizeof(zf_state_ext_t), .verify = verify, .weights = weights};
 
 static const void *get_extension(const char *id) {
-    if (is("replaced") && strcmp(id, ZF_EXT_STATE) == 0)
-        return &state_ext;
-    return is("cpu_ext") && strcmp(id, ZF_EXT_CPU) == 0 ? &cpu_ext : NULL;
+    return is("replaced") && strcmp(id, ZF_EXT_STATE) == 0 ? &state_ext : NULL;
 }
 
 typedef struct long_table { /* what a later minor would append */
@@ -82,7 +69,7 @@ static void fill_table(void) {
         memcpy((char *)&table.known + at, at == offsetof(zf_plugin_t, step) ? &slot : &other, sizeof slot);
     table.known.describe = describe;
     table.known.get_extension = get_extension;
-    table.known.abi = is("table_abi") ? ZF_ABI_NUMBER(3, 1) : ZF_ABI_0_8;
+    table.known.abi = is("table_abi") ? ZF_ABI_NUMBER(3, 1) : ZF_ABI_0_9;
     table.known.struct_size = is("short_table")  ? offsetof(zf_plugin_t, poll)
                               : is("tiny_table") ? sizeof(uint32_t)
                               : is("long_table") ? sizeof(long_table_t)
@@ -107,7 +94,7 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
         bootstrap->n_abis == 0 || bootstrap->abis == NULL || (bootstrap->reserved0 | bootstrap->reserved1) != 0)
         return refuse(bootstrap, ZF_ERR_ARGUMENT, "the host's bootstrap is wrong");
     if (is("other_abi"))
-        return refuse(bootstrap, ZF_ERR_ABI, "no common ABI: plugin knows 7.3, host serves 0.8");
+        return refuse(bootstrap, ZF_ERR_ABI, "no common ABI: plugin knows 7.3, host serves 0.9");
     if (is("silent_abi"))
         return refuse(bootstrap, ZF_ERR_ABI, "");
     if (is("refuses"))

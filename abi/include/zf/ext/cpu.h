@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zf/ext/cpu.h - "zf.cpu/1": streams of the CPU backend, and waiting for host-counter fences.
+/* zf/ext/cpu.h - "zf.cpu/1": streams of the CPU backend.
  *
  * A queue is the CPU backend's device stream: a thread that runs what was launched on it in order. A host that enqueues
  * its forward and backward on such a queue sees the same asynchrony as with a GPU, which makes ordering bugs visible
- * without one. Plain hosts need only fence_wait. */
+ * without one. */
 #ifndef ZF_EXT_CPU_H
 #define ZF_EXT_CPU_H
 
@@ -34,9 +34,6 @@ typedef struct zf_cpu_ext {
     /* Waits until everything launched so far has run.
      * [any-thread] */
     zf_status_t (*queue_sync)(zf_cpu_queue_t *queue, uint64_t timeout_ns, zf_error_t *err);
-    /* Waits for a fence of kind NONE or HOST_COUNTER. ZF_ERR_TIMEOUT after timeout_ns.
-     * [any-thread] */
-    zf_status_t (*fence_wait)(const zf_fence_t *fence, uint64_t timeout_ns, zf_error_t *err);
 } zf_cpu_ext_t;
 
 #ifdef __cplusplus

@@ -13,6 +13,7 @@ extern "C" {
 
 #define ZF_EXT_STATS "zf.stats/1"
 
+/* Kinds that the plugin gives out (types.h). */
 #define ZF_COUNTER_SUM 1   /* rises from create() on; a load of zf.state/1 sets those of steps to the checkpoint's */
 #define ZF_COUNTER_LEVEL 2 /* what holds now; may fall */
 
