@@ -317,10 +317,10 @@ def used():
     for program in (usage.accumulation, usage.clip_norm, usage.noise, usage.odd_gradients, usage.scaler, usage.layer_drop, usage.edited_groups,
                     usage_weights.one_row, usage_weights.reassigned, usage_weights.sharpness):
         make_model = next(make for _, of, make in usage.USES if of is program)
-        for mode, is_exact in ((FEW, True), ({**SYNCHRONOUS, **FEW}, False)) if program is usage_weights.reassigned else ((FEW, True),):
-            options = {"exact": is_exact, "group": dist.group.WORLD, "config": config(mode, STAGES[1])}
+        for is_fetched in (False, True) if program is usage_weights.reassigned else (False,):
+            options = {"fetch": is_fetched, "group": dist.group.WORLD, "config": config(SYNCHRONOUS, FEW, STAGES[1])}
             off = worst_of(program, make_model, options, trained(program, make_model))
-            assert off < 1e-6, (program.__name__, is_exact, off)
+            assert off < 1e-6, (program.__name__, is_fetched, off)
 
 
 def beside_unedited(make_run, edit, *about):

@@ -189,12 +189,6 @@ class TorchTest(unittest.TestCase):
         return self.assertLogs("zfplugin", level)
 
 
-def unwatched(opt):
-    """The optimizer, which sees no reads that come before a module's forward."""
-    opt._fetcher._begin_watch = lambda: False
-    return opt
-
-
 def train(model, opt, steps, one_step=None):
     for step in steps:
         (one_step or plain_step)(model, opt, step)

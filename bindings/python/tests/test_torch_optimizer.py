@@ -6,7 +6,7 @@ import pickle
 import time
 from unittest import mock
 
-from support import HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched, values_of
+from support import HYPER, TorchTest, config, loss_of, mlp, plain_step, torch, twins, values_of
 import zfplugin
 
 WINDOWED = {"zenflow.topk_ratio": 0.2, "zenflow.update_interval": 4, "zenflow.full_warm_up_rounds": 2}
@@ -64,20 +64,12 @@ class AsAnOptimizer(TorchTest):
         with self.assertRaisesRegex(zfplugin.StateError, "closed"):
             opt.step()
 
-    def test_a_model_fetches_by_default(self):
-        """publish_lag is 0 in any case: with a model its modules fetch, else step() waits."""
-        model = mlp()
-        for kwargs, fetches in (({"model": model}, True), ({"model": model, "fetch": False}, False), ({}, False)):
-            opt = self.zenflow(model, config=None, **kwargs)
-            self.assertEqual((opt.config()["zenflow.publish_lag"], opt._fetcher is not None), ("0", fetches))
-
-    def test_what_is_not_fetched_is_from_before_the_close(self):
-        """Read without a fetch: the last step's values, the same until somebody fetches; then those of a host that waits in
-        every step."""
+    def test_what_is_not_fetched_is_from_before_the_step(self):
+        """With fetch=True: the last step's values, the same until synchronize(); then those of a run whose weights are in place."""
         ours, theirs = twins()
         pinned = {**WINDOWED, "zenflow.publish_lag": 0}
-        opt = unwatched(self.zenflow(ours, **HYPER, model=ours, config=config(pinned)))
-        reference = self.zenflow(theirs, **HYPER, model=theirs, fetch=False, config=config(pinned))
+        opt = self.zenflow(ours, **HYPER, model=ours, fetch=True, config=config(pinned))
+        reference = self.zenflow(theirs, **HYPER, model=theirs, config=config(pinned))
         n_changed = 0
         for i in range(24):
             plain_step(ours, opt, i)

@@ -166,7 +166,7 @@ class Moved(RebindTest):
                     p.data = p.data.clone()
             self.assert_equal(left, right)
 
-    def test_while_values_wait_to_be_fetched(self):
+    def test_while_values_are_late(self):
         """They come to the new memory, whether the old one is alive or not; large ones, whose memory is given back at once."""
         at_fetch = config(FEW, {"zenflow.update_interval": 3, "zenflow.publish_lag": 0, "zenflow.topk_ratio": 0})
 
@@ -177,7 +177,7 @@ class Moved(RebindTest):
         for move in (clone, lambda model: model.share_memory()):
             for look in (lambda opt: None, lambda opt: opt.state_dict(), lambda opt: opt.synchronize()):
                 left, right = mlp(width=200), mlp(width=200)
-                opts = [self.zenflow(model, lr=1e-2, config=at_fetch, model=model) for model in (left, right)]
+                opts = [self.zenflow(model, lr=1e-2, config=at_fetch, model=model, fetch=True) for model in (left, right)]
                 for i in range(10):
                     for model, opt in zip((left, right), opts):
                         plain_step(model, opt, i)

@@ -126,7 +126,7 @@ class Both:
 
 class RulesOfGroups(TorchTest):
     def test_beside_torchs_two_optimizers(self):
-        for options in ({}, {"config": config(ALL_SELECTED)}, {"exact": True, "config": config({"zenflow.topk_ratio": 0.1})}):
+        for options in ({}, {"config": config(ALL_SELECTED)}, {"config": config({"zenflow.mode": "exact", "zenflow.topk_ratio": 0.1})}):
             ours, theirs = twins()
             opt = of_groups(self, ours, **options)
             self.train_both(ours, theirs, opt, Both(theirs), 100, plain_step)

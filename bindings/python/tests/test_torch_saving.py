@@ -86,7 +86,7 @@ class StateOfTheModel(TorchTest):
 
     def test_what_is_written_into_it_counts(self):
         """Until the next forward, or step; later it is said that it does not. The copies are not kept alive."""
-        for kwargs in ({}, {"fetch": False}):
+        for kwargs in ({}, {"fetch": True}):
             model, opt = self.trained(**kwargs)
             kept = weakref.ref(model.state_dict()["5.weight"])
             model.state_dict()["2.weight"][3].fill_(0.5)

@@ -220,10 +220,10 @@ class Asynchrony(StreamTest):
         """After the first steps, in which weights and gradients are looked at: not for the device, nor for the host's work. Nor does one
         of several processes."""
         for are_several, options in ((False, {}), (False, {"final_gradients": True}), (False, {"release_gradients": True}), (True, {})):
-            for has_model in (False, True):
+            for is_fetched in (False, True):
                 model = support.mlp()
                 with mock.patch("zfplugin.torch.processes.are_several", lambda: are_several):
-                    opt = self.streamed(model, config=config(AT_FETCH), model=model if has_model else None, **options)
+                    opt = self.streamed(model, config=config(AT_FETCH), model=model, fetch=is_fetched, **options)
                 for module in model.modules():
                     module.register_forward_pre_hook(lambda *_: self.place.settle())
                 waits, has_waited, has_returned = [], [], threading.Event()
@@ -244,7 +244,7 @@ class Asynchrony(StreamTest):
 
     def test_one_look_serves_all_fetches_of_a_pass(self):
         ours = support.mlp()
-        opt = self.streamed(ours, config=config(AT_FETCH), model=ours)
+        opt = self.streamed(ours, config=config(AT_FETCH), model=ours, fetch=True)
         for module in ours:
             module.register_forward_pre_hook(lambda *_: self.place.finish())
         for number in range(8):
@@ -349,13 +349,10 @@ class EditedUnseen(StreamTest):
 class Fetching(StreamTest):
     def open(self, settings=AT_FETCH):
         ours, theirs = support.twins()
-        opt = self.streamed(ours, config=config(settings), model=ours)
+        opt = self.streamed(ours, config=config(settings), model=ours, fetch=True)
         plain = self.zenflow(theirs, config=config(settings), model=theirs)
         for module in ours.modules():  # behind the optimizer's own: kernels wait for what was fetched
             module.register_forward_pre_hook(lambda *_: self.place.finish())
-        fetcher = opt._binding.fetcher
-        fetch = fetcher.before_read
-        fetcher.before_read = lambda ids: (fetch(ids), self.place.finish())  # so do the trainer's own reads
         return ours, theirs, opt, plain
 
     def test_an_average_is_swapped_in_for_an_evaluation(self):
@@ -365,6 +362,8 @@ class Fetching(StreamTest):
             self.step(theirs, plain, number)
             if number in (4, 9):
                 losses = []
+                opt.synchronize()
+                self.place.finish()
                 for model in (ours, theirs):
                     kept = [p.detach().clone() for p in model.parameters()]
                     for p in model.parameters():

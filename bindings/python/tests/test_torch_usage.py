@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What trainers do beside forward, backward and step, as a table of programs (usage.py, usage_weights.py). Each runs with the plugin and
 with torch's AdamW; compared after every step are what it keeps (losses, averages, saved weights), and the weights with which each layer
-of the model has computed. With exact=True the weights themselves are compared after every step, too. The second
-setting is model= alone with update_interval = 1, where parameters come when their module's forward begins or when somebody reads them:
-there the comparison is not to be the one that reads them, so the weights are compared after the last step. The third is the second with
-overlap=True, where every gradient travels when its hook fires and updates begin during backward.
+of the model has computed. In place the weights themselves are compared after every step, too; "early" has overlap=True, where every
+gradient travels when its hook fires and updates begin during backward. With fetch=True the comparison is not to be the one that reads
+weights, so they are compared after the last step; programs that read or write them elsewhere than in forward call synchronize() after
+each step.
 """
 import contextlib
 import math
@@ -12,11 +12,12 @@ from unittest import mock
 
 from support import FEW, SYNCHRONOUS, TorchTest, config, torch
 
-from usage import N_STEPS, USES, Run
+from usage import ELSEWHERE, N_STEPS, USES, Run
 import usage_weights  # adds its own
 
-SETTINGS = {"exact": {"exact": True, "config": config(FEW)}, "late": {"config": config(SYNCHRONOUS, FEW)},
-            "early": {"config": config(SYNCHRONOUS, FEW), "overlap": True}}
+EXACT = config(FEW, {"zenflow.mode": "exact"})
+SETTINGS = {"in place": {"config": EXACT}, "early": {"config": EXACT, "overlap": True},
+            "fetch": {"config": config(SYNCHRONOUS, FEW), "fetch": True}}
 BOUND = 1e-6
 
 
@@ -48,14 +49,15 @@ def watched(run):
 
 @mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1)
 def trained(program, make, options=None):
-    """After each step what a program keeps and, with exact=True and by torch's AdamW, the weights; after the last what state_dict() has."""
-    run, seen = Run(make, options), []
+    """After each step what a program keeps and, in place and by torch's AdamW, the weights; after the last what state_dict() has."""
+    is_fetched = options is not None and options.get("fetch", False)
+    run, seen = Run(make, options, synchronizes=is_fetched and program in ELSEWHERE), []
     is_watched = program not in (usage_weights.compiled, usage_weights.compiled_step)  # torch.compile goes another way where there are such hooks
     try:
         for i in range(N_STEPS):
             with watched(run) if is_watched else contextlib.nullcontext():
                 program(run, i)
-            weights = run.model.named_parameters() if options is None or options.get("exact") else ()
+            weights = () if is_fetched else run.model.named_parameters()
             final = run.model.state_dict() if i == N_STEPS - 1 else {}
             seen.append({name: torch.as_tensor(value).detach().clone() for name, value in (
                 *run.kept.items(), *((f"weights {name}", p) for name, p in weights), *((f"final {name}", value) for name, value in final.items()))})
@@ -67,7 +69,7 @@ def trained(program, make, options=None):
 
 def worst_of(program, make, options, torchs):
     """The largest difference from what torch's AdamW has: trained()."""
-    shown = [{name: value for name, value in of.items() if options.get("exact") or not name.startswith("weights ")} for of in torchs]
+    shown = [{name: value for name, value in of.items() if not (options.get("fetch") and name.startswith("weights "))} for of in torchs]
     return max(map(apart, trained(program, make, options), shown))
 
 

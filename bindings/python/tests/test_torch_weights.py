@@ -3,7 +3,7 @@
 Parameters that moved, were replaced, added or unfrozen: test_torch_rebind.py."""
 import logging
 
-from support import HYPER, TorchTest, config, loss_of, mlp, plain_step, step_in, torch, train, twins, unwatched, values_of
+from support import HYPER, TorchTest, config, loss_of, mlp, plain_step, step_in, torch, train, twins, values_of
 import zfplugin
 
 
@@ -53,11 +53,11 @@ class Followed(TorchTest):
                 train(second, opt2, [20], step_in(dtype))
 
     def test_loaded_at_the_end_they_stay_when_the_optimizer_goes(self):
-        """Closed, or followed by another optimizer, which trains them on: values that waited to be fetched stay away."""
+        """Closed, or followed by another optimizer, which trains them on: values that were late stay away."""
         few = {"zenflow.topk_ratio": 0.1, "zenflow.update_interval": 4, "zenflow.full_warm_up_rounds": 1}
         best = mlp(seed=9)
         for is_followed in (False, True):
-            model, opt = self.alone(with_model=True, config=config(few))
+            model, opt = self.alone(with_model=True, fetch=True, config=config(few))
             train(model, opt, range(10))
             model.load_state_dict(best.state_dict())
             if is_followed:
@@ -93,7 +93,7 @@ class Asked(TorchTest):
     """What a step costs: the plugin is asked once about every weight, and once more where it is fetched."""
 
     def count(self, is_fetched):
-        model, opt = self.alone(with_model=is_fetched, **HYPER)
+        model, opt = self.alone(with_model=is_fetched, fetch=is_fetched, **HYPER)
         opt.bind()
         written, asked = opt._instance.written, []
         opt._instance.written = lambda ids, *flags: asked.append(len(list(ids))) or written(ids, *flags)
@@ -119,9 +119,8 @@ class ReadBeforeTheFetch(TorchTest):
 
     def trained(self, lag, make=mlp, **extra):
         model = make()
-        opt = self.zenflow(model, lr=1e-2, model=model, config=config({
+        opt = self.zenflow(model, lr=1e-2, model=model, fetch=True, config=config({
             "zenflow.update_interval": 1, "zenflow.publish_lag": lag, "zenflow.topk_ratio": 0, "zenflow.full_warm_up_rounds": 1, **extra}))
-        unwatched(opt)
         train(model, opt, range(4))
         opt.zero_grad()
         return model, opt

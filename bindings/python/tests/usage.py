@@ -7,21 +7,25 @@ from torch.utils.checkpoint import checkpoint
 
 N_STEPS = 14
 USES = []  # (name, program, function that makes the model)
+ELSEWHERE = set()  # programs that read or write weights outside of the forward of the module that holds them
 
 
-def use(name, make=mlp):
+def use(name, make=mlp, elsewhere=False):
     def take(program):
         USES.append((name, program, make))
+        if elsewhere:
+            ELSEWHERE.add(program)
         return program
     return take
 
 
 class Run:
-    """A model in training. kept: what is compared after every step. options: of ZenFlow; None: torch's AdamW."""
+    """A model in training. kept: what is compared after every step. options: of ZenFlow; None: torch's AdamW. synchronizes: after each step
+    all weights are fetched."""
 
-    def __init__(self, make, options):
+    def __init__(self, make, options, synchronizes=False):
         torch.manual_seed(0)
-        self.options, self.kept, self.own, self.made = options, {}, {}, []
+        self.options, self.synchronizes, self.kept, self.own, self.made = options, synchronizes, {}, {}, []
         self.model = make()
         self.first = [(p, p.detach().clone()) for p in self.model.parameters()]
         self.opt = self.optimizer([p for p in self.model.parameters() if p.requires_grad])
@@ -32,8 +36,11 @@ class Run:
         if self.options is None:
             return torch.optim.AdamW(params, **hyper)
         import zfplugin.torch
-        self.made.append(zfplugin.torch.ZenFlow(params, model=self.model, **hyper, **self.options))
-        return self.made[-1]
+        opt = zfplugin.torch.ZenFlow(params, model=self.model, **hyper, **self.options)
+        self.made.append(opt)
+        if self.synchronizes:
+            opt.register_step_post_hook(lambda *_: opt.synchronize())
+        return opt
 
     def backward(self, i, penalty=0.0, scale=1.0):
         loss = loss_of(self.model, i) + penalty

@@ -13,7 +13,7 @@ from usage import use
 # ---- weights that the model reads in other places ----------------------------------------------------------------------------
 
 
-@use("a weight read outside of its module's forward", lambda: Early())
+@use("a weight read outside of its module's forward", lambda: Early(), elsewhere=True)
 def read_early(run, i):
     run.step(i)
 
@@ -31,7 +31,7 @@ class Early(nn.Module):
         return self.last(torch.tanh(self.middle(x)) @ (torch.eye(24) + self.first.weight @ self.first.weight.t()))
 
 
-@use("an embedding that is the output layer, too", lambda: TiedByHand())
+@use("an embedding that is the output layer, too", lambda: TiedByHand(), elsewhere=True)
 def tied_by_hand(run, i):
     run.step(i)
 
@@ -46,7 +46,7 @@ class TiedByHand(nn.Module):
         return (self.tokens(x.argmax(1)) + 0.02 * scores @ self.tokens.weight)[:, :4]
 
 
-@use("an L2 penalty over model.parameters() before the forward")
+@use("an L2 penalty over model.parameters() before the forward", elsewhere=True)
 def penalty(run, i):
     run.step(i, 0.1 * sum(p.pow(2).sum() for p in run.model.parameters()))
 
@@ -63,7 +63,7 @@ def parametrized(run, i):
     run.step(i)
 
 
-@use("torch.nn.utils.prune")
+@use("torch.nn.utils.prune", elsewhere=True)
 def pruned(run, i):
     run.step(i)
     if i in (4, 8):
@@ -83,7 +83,7 @@ def evaluated(run, i):
     run.model.train()
 
 
-@use("evaluation that joins weights of layers, every third step", lambda: Joined())
+@use("evaluation that joins weights of layers, every third step", lambda: Joined(), elsewhere=True)
 def evaluated_joined(run, i):
     run.step(i)
     if i % 3 == 2:
@@ -105,7 +105,7 @@ class Joined(nn.Module):
         return self.last(self.a(x) + self.b(x) if self.training else functional.linear(x, self.a.weight + self.b.weight, self.a.bias))
 
 
-@use("weights read at their address, as safetensors' save_file does")
+@use("weights read at their address, as safetensors' save_file does", elsewhere=True)
 def read_at_its_address(run, i):
     run.step(i)
     for name, p in run.model.named_parameters():
@@ -113,7 +113,7 @@ def read_at_its_address(run, i):
         run.kept["saved " + name] = torch.tensor(list(values)).view(p.shape)
 
 
-@use("deepcopy(model) and torch.save(model)")
+@use("deepcopy(model) and torch.save(model)", elsewhere=True)
 def copied(run, i):
     run.step(i)
     file = io.BytesIO()
@@ -132,14 +132,14 @@ def written_through_it(run, i):
         state["5.weight"].mul_(0.5)
 
 
-@use("soft updates of a target network")
+@use("soft updates of a target network", elsewhere=True)
 def soft_target(run, i):
     run.step(i)
     for name, p in run.model.named_parameters():
         run.kept.setdefault(name, torch.zeros_like(p.data)).lerp_(p.data, 0.05)
 
 
-@use("AveragedModel")
+@use("AveragedModel", elsewhere=True)
 def averaged(run, i):
     average = run.once("average", lambda: torch.optim.swa_utils.AveragedModel(run.model))
     run.step(i)
@@ -147,13 +147,13 @@ def averaged(run, i):
     run.keep_weights(dict(average.module.named_parameters()))
 
 
-@use("weights read in a hook of step()")
+@use("weights read in a hook of step()", elsewhere=True)
 def step_hook(run, i):
     run.once("hook", lambda: run.opt.register_step_post_hook(lambda *_: run.keep_weights()))
     run.step(i)
 
 
-@use("LoRA: eval() merges, state_dict(), train() takes it out", lambda: adapted())
+@use("LoRA: eval() merges, state_dict(), train() takes it out", lambda: adapted(), elsewhere=True)
 def lora_merged(run, i):
     run.step(i)
     run.model.eval()
@@ -203,7 +203,7 @@ def initialised(run, i):
     run.step(i)
 
 
-@use("pruning by magnitude between step and forward")
+@use("pruning by magnitude between step and forward", elsewhere=True)
 def pruned_by_magnitude(run, i):
     run.step(i)
     if i % 3 == 1:
@@ -236,7 +236,7 @@ def reassigned(run, i):
     run.end()
 
 
-@use("one buffer under all weights, scaled")
+@use("one buffer under all weights, scaled", elsewhere=True)
 def one_buffer(run, i):
     run.step(i)
     if i == 4:
@@ -259,7 +259,7 @@ def undone(run, i):
             run.model[2].load_state_dict({name: before["2." + name] for name in ("weight", "bias")})
 
 
-@use("lookahead")
+@use("lookahead", elsewhere=True)
 def lookahead(run, i):
     run.step(i)
     for name, p in run.model.named_parameters():
@@ -269,7 +269,7 @@ def lookahead(run, i):
             p.data.copy_(slow)
 
 
-@use("weights cloned before a forward and put back after it")
+@use("weights cloned before a forward and put back after it", elsewhere=True)
 def restored(run, i):
     before = [p.detach().clone() for p in run.model.parameters()]
     with torch.no_grad():

@@ -195,13 +195,13 @@ class Instance:
     """See the head of this file. config: path of an INI file, INI text, dict {"section.key": value}, or None = the
     defaults; overrides: list of "section.key=value" or a dict, applied last. fetch: the caller promises to call fetch()
     before it reads parameters. rule: a key of RULES; rule_callback: a RuleCallback instead of it. log: a logging.Logger.
-    before, after: overrides that come before, and after, those of a dict and of overrides. place: where the caller computes (places.py).
+    before: overrides that come before those of a dict and of overrides. place: where the caller computes (places.py).
     collectives: a Collectives (collectives.py), where this is one of several ranks that train as one; None = this one alone.
     norm_group: the number, in collectives, of the group of all processes that train one model together; 0 = group 0.
     releasable: release() will be called; bind() maps as much page-locked host memory for it as device memory."""
 
     def __init__(self, config=None, overrides=None, *, fetch=False, rule="adamw", rule_callback=None, lib=None,
-                 log=None, name="python", before=(), after=(), collectives=None, place=places.HOST_THREAD, norm_group=0,
+                 log=None, name="python", before=(), collectives=None, place=places.HOST_THREAD, norm_group=0,
                  releasable=False):
         if rule not in RULES:
             raise errors.ArgumentError(f"rule = {rule!r}; allowed: {', '.join(RULES)}")
@@ -229,15 +229,15 @@ class Instance:
         self._norm_group = norm_group
         self.is_released = False
         flags = (_abi.CREATE_CAP_FETCH if fetch else 0) | (_abi.CREATE_CAP_RELEASE if releasable else 0)
-        self.handle = self._create(config, overrides, before, after, flags)
+        self.handle = self._create(config, overrides, before, flags)
         kept = (self._host, self.lib, rule_callback, collectives)
         self._finalizer = weakref.finalize(self, _destroy, self.table.destroy, self.handle, kept)
         self._places = frozenset()
         self.on_superseded = self._finalizer  # called where a newer instance takes the same memory over
 
-    def _create(self, config, overrides, before, after, flags):
+    def _create(self, config, overrides, before, flags):
         text, path, lines = _split_config(config)
-        lines = [*before, *lines, *_config_lines(overrides), *after]
+        lines = [*before, *lines, *_config_lines(overrides)]
         _check_sections(lines, self.lib)
         raw, record, out = text.encode() if text is not None else None, errors.new_record(), C.c_void_p()
         array = library.string_array(lines)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""smoke.py [--device cuda|cpu] - a few steps in PyTorch: ZenFlow(exact=True) is torch's AdamW, bit for bit or nearly; windows learn, and on
+"""smoke.py [--device cuda|cpu] - a few steps in PyTorch: ZenFlow is torch's AdamW, bit for bit or nearly; windows learn, and on
 a GPU their steps wait for nothing after the first ones.
 
 Exit status 77: no PyTorch, or none that has the device.
@@ -47,8 +47,9 @@ def main():
         return 77
     zenflow = zfplugin.torch.ZenFlow
     theirs, _, _ = train(args.device, lambda m: torch.optim.AdamW(m.parameters(), lr=1e-2, weight_decay=0.01), args.steps)
-    ours, _, _ = train(args.device, lambda m: zenflow(m.named_parameters(), lr=1e-2, weight_decay=0.01, model=m, exact=True), args.steps)
-    _, losses, n_waits = train(args.device, lambda m: zenflow(m.named_parameters(), lr=1e-2, weight_decay=0.01, model=m), args.steps)
+    ours, _, _ = train(args.device, lambda m: zenflow(m.named_parameters(), lr=1e-2, weight_decay=0.01), args.steps)
+    _, losses, n_waits = train(args.device, lambda m: zenflow(m.named_parameters(), lr=1e-2, weight_decay=0.01, model=m, fetch=True,
+                                                        config={"zenflow.mode": "windows"}), args.steps)
     gap = max((a - b).abs().max().item() for a, b in zip(ours, theirs))
     is_good = gap < 1e-5 and losses[-1] < 0.7 * losses[0] and (n_waits == 0 or args.device != "cuda")
     print(f"torch {torch.__version__} on {args.device}: exact, largest difference to AdamW {gap:.1e}; windows, loss {losses[0]:.3f} to {losses[-1]:.3f}, "

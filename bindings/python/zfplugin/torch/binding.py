@@ -9,7 +9,6 @@ by name, and begin the schedule anew. The new table is made and bound beside the
 
 param_groups are an argument of every call that reads them: the optimizer's are the source of truth.
 """
-import contextlib
 import ctypes as C
 import logging
 
@@ -140,8 +139,6 @@ class Binding:
         if self._joint_norm is not None:
             self._joint_norm.find()
             self._args.host_norm = self._joint_norm.address
-        if self.fetcher is not None:
-            self.fetcher.begin_step()
         self.instance.call(self.instance.table.step, C.byref(self._args), C.byref(self._raw_report), doing="step")
         self.feed.end_step()
         self._end_step(written)
@@ -195,47 +192,30 @@ class Binding:
         """{id: values} that flush() would give, in the parameters' dtype, of those of ids (owners, not empty) that show others
         now, unless somebody else wrote these; nothing changes."""
         table = self.table
-        edited = set(table.find_edited(ids, is_quiet=True))
+        edited = set(table.find_edited(ids))
         asked = ids if not self.feed.is_alone else [i for i in ids if i not in edited]  # of other ranks: what all of them ask for
         masters = {i: torch.empty(table.shapes[i], dtype=torch.float32, device="cpu") for i in asked}
         if masters:
-            with self.unseen():
-                self.instance.export(masters)
+            self.instance.export(masters)
         finals = {i: master.to(table.aliases[i].device, table.dtypes[i]) for i, master in masters.items() if i not in edited}
         return {i: final for i, final in finals.items() if not table.holds(i, final)}
 
     def take_back(self, ids):
         """Somebody wrote all of these, also where they show what the plugin wrote: nothing that is on its way is to come."""
         ids = [i for i in sorted(ids) if i in self.table.ids and not self.table.is_gone(i)]
-        self.table.put([*self.table.find_edited(ids, is_quiet=True), *self.final_values(ids)])
+        self.table.put([*self.table.find_edited(ids), *self.final_values(ids)])
 
-    def unseen(self):
-        """Context manager: what the plugin does within it leaves parameters as they are."""
-        return self.fetcher.unseen() if self.fetcher is not None else contextlib.nullcontext()
-
-    def has_waiting(self):
-        """Whether parameters may show other values than the plugin has for them, until they are fetched."""
-        return self.fetcher is not None and (self.fetcher.may_wait or self.table.has_aside())
-
-    def shows_old(self):
-        """Whether one was not fetched since the step, and is not when it is read."""
-        return self.has_waiting() and (bool(self.fetcher.is_new) or self.table.has_aside()) and not self.fetcher.watch.is_serving()
-
-    def pause_watch(self, depth):
-        if self.fetcher is not None:
-            self.fetcher.watch.pause(depth)
+    def is_late(self):
+        """Whether a parameter was not fetched since the step."""
+        return self.fetcher is not None and bool(self.fetcher.late)
 
     def fetch(self):
         """All values are in place afterwards, but where somebody else wrote."""
         if self.fetcher is not None:
             self.fetcher.fetch_all()
-        else:
-            self.instance.fetch()
 
     def fetch_each(self):
         """Ids of all that is trained, each once its values are in place, but where somebody else wrote."""
-        if self.fetcher is not None:
-            self.fetcher.begin_reads()
         for i, _ in self.table.trainable:
             if self.fetcher is not None:
                 self.fetcher.fetch([i])
@@ -272,8 +252,8 @@ class Binding:
             table.check_successor(i, p)
         return replaced
 
-    def _find_changes(self, groups, is_step=False, is_quiet=False):
-        """(replaced, whether another set is to be bound, ids that were written, ids in other memory). is_quiet: as in find_edited()."""
+    def _find_changes(self, groups, is_step=False):
+        """(replaced, whether another set is to be bound, ids that were written, ids in other memory)."""
         table = self.table
         is_regrouped = not hyper_groups.hold(groups, self._members)
         if (self.fetcher is not None or is_regrouped) and table.has_moved(table.ids):
@@ -283,20 +263,16 @@ class Binding:
         replaced = self._find_replaced(groups, is_step)
         is_thawed = any(is_frozen and (p.requires_grad or p.grad is not None) for is_frozen, p in zip(table.frozen, table.params))
         is_another_set = bool(replaced) or is_thawed or is_regrouped
-        changed, moved = table.find_changed(hyper_groups.ids(groups) if is_regrouped else None, is_quiet, is_step and not is_another_set)
+        changed, moved = table.find_changed(hyper_groups.ids(groups) if is_regrouped else None, is_step and not is_another_set)
         return replaced, is_another_set, changed, moved
 
     def follow(self, groups, *, is_step=False, is_quiet=False):
         """Binds again where parameters moved, were replaced, unfrozen, added to the groups or taken out of them. Weights
         that somebody else wrote since the last step become the masters. is_quiet: where nothing of this is, nothing moves."""
-        if is_step and self.fetcher is not None:
-            self.fetcher.end_watch()
-        replaced, is_another_set, changed, moved = self._find_changes(groups, is_step, is_quiet)
+        replaced, is_another_set, changed, moved = self._find_changes(groups, is_step)
         if self.instance.behind and not is_quiet:
             self._catch_up(self.instance.behind)
         values, fresh = None, []
-        if is_another_set or moved or changed:
-            self.table.show(self.table.ids)
         if self.table.can_adopt and not replaced:
             changed = self._adopt_edits(changed, moved)
         if is_another_set or moved:
@@ -325,7 +301,6 @@ class Binding:
             return changed
         self.feed.forget(list(edited))
         for i, p in edited.items():
-            table.mend_aside(i)
             if i in moved:
                 kept[i] = table.aliases[i].clone()
                 table.aliases[i].data.copy_(p.clone())  # it may be a view of the same memory
@@ -350,7 +325,7 @@ class Binding:
     def edited_values(self, groups):
         """{name: values} that somebody else wrote and no step has followed yet; they stay so. Another set of parameters is
         followed first."""
-        _, is_another_set, changed, moved = self._find_changes(groups, is_quiet=True)
+        _, is_another_set, changed, moved = self._find_changes(groups)
         if is_another_set or any(self.table.is_gone(i) for i in moved):
             self.follow(groups)
             return {}
@@ -453,8 +428,6 @@ class Binding:
         self.feed.forget(ids)
         if is_told and table.has_digests:
             self.instance.flush()  # edits were followed: what else is there keeps what it has in store
-        for i in ids if values is None else ():
-            table.mend_aside(i)
         values = values if values is not None else [table.aliases[i].clone() for i in ids]
         table.let_write(ids)
         self.instance.flush()

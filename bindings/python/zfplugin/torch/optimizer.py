@@ -10,10 +10,9 @@ it.
 What is bound, and how it follows later changes of weights and parameters, is binding.py's.
 
 The host is torch's CPU thread, or the streams of one CUDA device (devices.py): what is said below of "when step() returns" is
-there in stream order. Without fetch all parameters are what the model should read next when step() returns; with it they are
-fetched by the model's modules before their forward (fetch.py).
+there in stream order: all parameters are what the model should read next. With fetch=True they are fetched by the model's modules
+before their forward (fetch.py).
 """
-import contextlib
 import functools
 import logging
 import weakref
@@ -45,11 +44,9 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     rule_callback: a zfplugin.RuleCallback, a compiled function, instead of rule.
     clip_norm: clip the gradient's global norm to it inside the plugin (0 = off), instead of clip_grad_norm_.
     model: the module, for names, for the channel axis of Conv1D layers, and needed by fetch.
-    exact: the weights are AdamW's at every step, and all of them are in place when step() returns, for whoever reads them: sets
-        mode = exact and fetch=False. step() waits for the host's updates.
-    fetch: let updates go on after step() returns; forward pre-hooks of the model's modules fetch them, with publish_lag = 0
-        (its default then) the newest there are. What is read otherwise is looked for now and then (reads.py), and comes with
-        step() once it is known; synchronize() brings all. Default: True with model=, else False.
+    fetch: "I read a weight in the forward of the module that holds it; before anything else I call synchronize()." The host goes on
+        updating after step() returns, and forward pre-hooks of the model's modules wait for their parameters (fetch.py). Default: when
+        step() returns, every weight is the newest.
     channels, n_batch_axes: callables (name, parameter) -> "rows" | "columns" | None, and -> number of leading axes that
         count independent matrices (stacked layers, experts).
     accumulation_steps: backwards per step, if it is fixed; else it is learned from the last step.
@@ -82,16 +79,11 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
-                 rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=None, channels=None, n_batch_axes=None,
+                 rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=False, channels=None, n_batch_axes=None,
                  accumulation_steps=None, overlap=None, group=None, average=True, norm_group=None, shared_over=None,
-                 reduced_over=None, counts_in_norm=None, final_gradients=False, release_gradients=False, releasable=False, exact=False,
+                 reduced_over=None, counts_in_norm=None, final_gradients=False, release_gradients=False, releasable=False,
                  sharded_state=False, library=None, log=None, **options_of_torchs):
         self._binding = None
-        is_told_to_fetch = fetch is not None
-        if exact and fetch:
-            raise errors.ArgumentError("exact=True with fetch=True: step() publishes all values before it returns, so nothing is left to "
-                                       "fetch; leave fetch out")
-        fetch = model is not None and not exact if fetch is None else fetch
         if fetch and model is None:
             raise errors.ArgumentError("fetch=True needs model=...: its modules wait for their parameters")
         if model is not None and not isinstance(model, torch.nn.Module):
@@ -118,10 +110,9 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         if self._is_cut():
             if release_gradients:
                 raise errors.ArgumentError("release_gradients=True where parameters are cut over processes: FSDP gives them back by itself")
-            if fetch and is_told_to_fetch:
+            if fetch:
                 raise errors.ArgumentError("fetch=True cannot be: parameters are cut over processes, and fully_shard gathers them before "
                                            "the modules' hooks would fetch them; leave it out")
-            fetch = False
             norm_group = processes.norm_group_of(group, norm_group, held)
         # what others wrote is asked for (parameters.py), at each step and fetch; no step finds it by itself
         # on a stream the plugin looks, too, for the answer would have to be waited for
@@ -130,7 +121,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         def make_instance(*, place, **more):  # no reference to this optimizer, which goes when it is dropped
             return Instance(config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback, lib=library, log=log, name="torch",
                             before=[f"zenflow.on_overwrite={'hold' if place.is_stream else 'ask'}"],
-                            after=["zenflow.mode=exact"] if exact else [], releasable=releasable, place=place, **more)
+                            releasable=releasable, place=place, **more)
 
         self._place = self._find_place()
         instance = make_instance(place=self._place)
@@ -154,7 +145,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
             instance.close()  # it was made for what is wrong with the arguments, and for the deadline
             instance = self._make_instance(place=self._place)
             accumulation_steps = accumulation_steps or (1 if final_gradients else None)
-        self._fetcher = Fetcher(model, self.log) if fetch else None
+        self._fetcher = Fetcher(model) if fetch else None
         self._handles = [self._fetcher.handles] if fetch else []  # lists of hooks to take off in the end
         self._final_weights = None
         self._make_binding = functools.partial(
@@ -219,14 +210,8 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         binding.follow(self.param_groups, is_step=not is_first)
         if binding.feed.is_without_gradients():
             self._say_no_gradient()
-            binding.fetch()  # nobody watches for reads any more
             return loss
-        try:
-            self.last_report = _report(binding.step(self.param_groups, self.clip_norm, self._is_epoch_end))
-        except BaseException:
-            with contextlib.suppress(errors.ZfError):
-                binding.fetch()
-            raise
+        self.last_report = _report(binding.step(self.param_groups, self.clip_norm, self._is_epoch_end))
         self._is_epoch_end = False
         self._tally.made_step()
         self._say_skipped()
@@ -247,8 +232,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
             if self._is_together:
                 return out
             edited = binding.edited_values(self.param_groups)
-            with binding.unseen():
-                packed = checkpoint.pack(self._instance)
+            packed = checkpoint.pack(self._instance)
             part = binding.table.spread.part() if binding.table.spread is not None else None
             at_rest = binding.names_at_rest()
             out[checkpoint.KEY] = {**packed, "n_flushed_steps": binding.n_flushed_steps,
@@ -368,8 +352,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         where an average is swapped in, swap it out before."""
         self._followed("save", is_quiet=True)
         self._refuse_cut("save")
-        with self._binding.unseen():
-            return state.save(self._instance, path, compact, note)
+        return state.save(self._instance, path, compact, note)
 
     def load(self, path, partial=False):
         """Loads what save() wrote, weights included. partial: parameters that it lacks keep what they have."""
@@ -427,12 +410,12 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
             self._tally.flushed()
 
     def drain(self):
-        """Waits for updates in flight, without changing what the parameters show."""
-        with self._bound("drain").unseen():
-            self._instance.drain()
+        """Waits for updates in flight; windows stay open."""
+        self._bound("drain")
+        self._instance.drain()
 
     def synchronize(self):
-        """With fetch: fetches all parameters, for whoever reads them outside of forward."""
+        """With fetch=True: every weight is the newest afterwards, for whoever reads or writes them outside of forward."""
         if self._binding is not None:
             self._binding.fetch()
 
@@ -449,8 +432,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         table = self._bound("export").table
         out = {table.names[i]: torch.empty(table.shapes[i], dtype=torch.float32, device="cpu") for i, _ in table.trainable}
         owners = {i: out[table.names[i]] for i, _ in table.trainable if table.tied_to[i] is None}
-        with self._binding.unseen():
-            self._instance.export({i: tensor for i, tensor in owners.items() if tensor.numel()})
+        self._instance.export({i: tensor for i, tensor in owners.items() if tensor.numel()})
         for i, _ in table.trainable:
             if table.tied_to[i] is not None:
                 out[table.names[i]] = owners[table.tied_to[i]]
@@ -535,9 +517,8 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         store = None if is_whole else self._rows()
         if self._ranks is not None and None in self._binding.rules:
             self._refuse_shared("state")
-        with self._binding.unseen():
-            found = moments.read(self._instance, self._binding.rules_by_name(),
-                                 {table.names[i] for i, p in table.trainable if is_spread and p.element_size() < 4}, store)
+        found = moments.read(self._instance, self._binding.rules_by_name(),
+                             {table.names[i] for i, p in table.trainable if is_spread and p.element_size() < 4}, store)
         if is_spread:
             moments.add_empty(found, {table.names[i]: p for i, p in table.trainable if not table.shapes[i].numel()})
         like = store.like if store is not None else lambda value, p, _: cut.like(value, p)

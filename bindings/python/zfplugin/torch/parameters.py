@@ -146,7 +146,6 @@ class ParameterTable:
         self.numbers = {id(p): i for i, p in enumerate(self.params)}
         self.instance = None
         self._given_back = set()  # of these the memory is gone and there is no other
-        self._aside = {}  # {id: (values that it shows, values that the plugin has put there since)}
         self.ids = [i for i, _ in self.trainable if self.shapes[i].numel()]  # those that the plugin writes
         self.is_guarded = False
         self._told_by = "overwritten_elems" if is_single else "foreign_steps"  # the counter that tells of edits
@@ -274,46 +273,7 @@ class ParameterTable:
 
     def put(self, ids):
         """What these show counts as written by somebody else, all of it."""
-        for i in ids:
-            self._put.add(i)
-            self._aside.pop(self.owner(i), None)
-
-    def put_aside(self, before):
-        """before: {id: values}. Of what the plugin has written since, parameters show these again until they are asked about. No
-        version counter moves: for whoever reads them, nothing was written."""
-        for i, shown in before.items():
-            alias = self.aliases[i].data
-            if not self.is_gone(i) and not _same_bits(alias, shown):
-                self._aside[i] = (shown, alias.clone())
-                alias.copy_(shown)
-
-    def show(self, ids):
-        """Values that were put aside come into place; {id: values that were shown instead}. Where somebody wrote meanwhile they
-        wait on: it may be written back."""
-        out = {}
-        for i in {self.owner(i) for i in ids}.intersection(self._aside):
-            shown, values = self._aside[i]
-            if not self.is_gone(i) and _same_bits(self.aliases[i], shown):
-                self.aliases[i].data.copy_(values)
-                out[i] = shown
-            elif not self.is_gone(i) and not _same_bits(self.aliases[i], values):
-                continue
-            del self._aside[i]
-        return out
-
-    def has_aside(self):
-        return bool(self._aside)
-
-    def is_aside(self, i):
-        return bool(self._aside) and self.owner(i) in self._aside
-
-    def mend_aside(self, i):
-        """Of a parameter that somebody wrote after put_aside(): elements that still are what was put in their place show the plugin's
-        values again."""
-        if self.owner(i) in self._aside:
-            shown, values = self._aside.pop(self.owner(i))
-            alias = self.aliases[i].data
-            alias.copy_(torch.where(same_words(alias, shown), values, alias))
+        self._put.update(ids)
 
     def edited_by_element(self, changed, moved):
         """{id: values} of those, written in place or in other memory, that adopt() can take over: they are in the bound memory's form."""
@@ -326,18 +286,10 @@ class ParameterTable:
                 edited[i] = p
         return edited
 
-    def find_edited(self, ids, hold=False, is_quiet=False):
+    def find_edited(self, ids, hold=False):
         """Those of ids whose bound memory somebody else wrote since, in order. hold: the plugin leaves these alone until
-        it is asked about them again. is_quiet: what was put aside stays there, else it comes into place."""
+        it is asked about them again."""
         asked = [i for i in ids if not self.frozen[i] and self.shapes[i].numel()]
-        shown = self.show(asked)
-        try:
-            return self._find_edited(asked, ids, hold)
-        finally:
-            if is_quiet:
-                self.put_aside(shown)
-
-    def _find_edited(self, asked, ids, hold):
         if not self.has_digests:
             params = self.now()
             return sorted({*(i for i in asked if params[i]._version != self.versions[i]), *self._put.intersection(ids)})
@@ -346,7 +298,7 @@ class ParameterTable:
 
     def is_untouched(self):
         """Whether nothing tells that somebody else wrote; waits for nothing. The plugin writes over no edit that goes unseen here."""
-        if not self.is_guarded or self._put or self._aside or self._n_asked < ASKED_STEPS:
+        if not self.is_guarded or self._put or self._n_asked < ASKED_STEPS:
             return False
         params = self.now()
         return self.instance.count(self._told_by) == self._n_told and all(params[i]._version == self.versions[i] for i in self.ids)
@@ -361,7 +313,7 @@ class ParameterTable:
         if self.has_digests:
             self.instance.written(ids, _abi.WRITTEN_ACCEPT)
 
-    def find_changed(self, held=None, is_quiet=False, is_step=False):
+    def find_changed(self, held=None, is_step=False):
         """(ids of trainable parameters that somebody else wrote since, ids of those in other memory); raises for one that
         cannot be followed. held: ids (of Python) of the parameters that count; None = all. is_step: what nothing tells of may be
         found at a later step."""
@@ -376,11 +328,10 @@ class ParameterTable:
         if any(self.is_gone(i) for i in moved):
             return [i for i in ids if params[i]._version != self.versions[i]], moved
         if is_step and self.is_guarded and not moved:
-            self.show(ids)  # one process alone may have put something aside
             if self.is_untouched():
                 self.instance.behind = []  # of a question that others did not ask; a step that asks finds it again
                 return [], moved
-        edited = self.find_edited(ids, is_quiet=is_quiet)
+        edited = self.find_edited(ids)
         if is_step and self.is_guarded:
             self._n_told = self.instance.count(self._told_by)
             self._n_asked = 0 if edited or self.instance.behind else self._n_asked + 1
@@ -472,7 +423,7 @@ class ParameterTable:
         """Whether the bound memory of i has the values of other, in its dtype, to the bit."""
         if self.is_gone(i):
             return self.aliases[i].data_ptr() == other.data_ptr()  # exchanged under the storage: the values went along
-        return _same_bits(self.aliases[i].to(other.dtype), other)
+        return torch.equal(words_of(self.aliases[i].to(other.dtype)), words_of(other))
 
 
 def words_of(tensor):
@@ -482,10 +433,6 @@ def words_of(tensor):
 def same_words(one, other):
     """Which elements have the same bits."""
     return words_of(one) == words_of(other)
-
-
-def _same_bits(one, other):
-    return torch.equal(words_of(one), words_of(other))
 
 
 def _is_known(tensor, place):

@@ -44,7 +44,7 @@ class FinalWeights:
     def say_copied(self):
         """The model is being pickled (torch.save(model)) or copied (deepcopy): its parameters are, as they are."""
         binding = self._binding()
-        if binding is not None and (self.tally.is_pending() or binding.shows_old()):
+        if binding is not None and (self.tally.is_pending() or binding.is_late()):
             self.tally.log.warning("the model was copied (deepcopy, or torch.save() of the module) while updates were on their way: the copy "
                                    "lacks them. flush() before, or load the model's state_dict() into the copy, which has them")
 
@@ -53,21 +53,20 @@ class FinalWeights:
         binding = bound() if bound is not None else None
         return binding if binding is not None and not binding.instance.is_closed else None
 
+    @with_versions
     def before_state_dict(self, module, *_):
         binding = self._binding()
         if self._values is None:
             self.take_written()
         if binding is not None:
-            binding.pause_watch(1)
+            binding.fetch()
         if module is self.model():
             self._values = {}
 
     @with_versions
     def after_state_dict(self, module, state_dict, prefix, _):
         binding, is_whole = self._binding(), module is self.model()
-        if binding is not None:
-            binding.pause_watch(-1)
-        if binding is not None and (self.tally.is_pending() or binding.has_waiting() or not binding.feed.is_alone):
+        if binding is not None and self.tally.is_pending():
             values = self._values if self._values is not None else {}
             entries = [(prefix + name, p) for name, p in module.named_parameters(recurse=is_whole, remove_duplicate=False)]
             self._replace(binding, state_dict, entries, values)
@@ -106,8 +105,7 @@ class FinalWeights:
     @staticmethod
     def _put(binding, written):
         """written: {id: a copy that somebody wrote into}; what it was is what flush() would give."""
-        if binding.fetcher is not None:
-            binding.fetcher.before_read(sorted(written))
+        binding.fetch()
         finals = binding.final_values(sorted(written))
         for i, copy in written.items():
             alias = binding.table.aliases[i]
@@ -127,7 +125,11 @@ class FinalWeights:
         ids = [i for i, p in binding.table.trainable if local(p).numel() and binding.table.tied_to[i] is None]
         self._loaded = {i: (_digest(binding, final), binding.table.aliases[i].clone()) for i, final in binding.final_values(ids).items()}
 
+    @with_versions
     def before_load(self, module, _, prefix, *__):
+        binding = self._binding()
+        if binding is not None:
+            binding.fetch()
         self._prefix[id(module)] = prefix
 
     @with_versions
@@ -135,7 +137,7 @@ class FinalWeights:
         binding, prefix = self._binding(), self._prefix.pop(id(module), "")
         if binding is None:
             return
-        if not self._loaded and binding.feed.is_alone and (self.tally.is_pending() or binding.has_waiting()):
+        if not self._loaded and binding.feed.is_alone and self.tally.is_pending():
             named = dict(module.named_parameters(remove_duplicate=False))
             ids = {binding.table.numbers.get(id(p)) for name, p in named.items() if prefix + name not in keys.missing_keys}
             binding.take_back({binding.table.owner(i) for i in ids - {None}})
