@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import pickle
+import signal
 import unittest
 from unittest import mock
 
@@ -118,6 +119,32 @@ class Training(InstanceTest):
         opt.close()
         with self.assertRaisesRegex(zfplugin.StateError, "closed"):
             opt.poll()
+
+    def test_an_interrupt_while_the_plugin_logs_is_raised(self):
+        log, came = logging.getLogger("zf-test-interrupt"), []
+        log.setLevel(logging.INFO)
+
+        class Interrupts(logging.Handler):
+            def emit(self, record):
+                came.append(record.getMessage())
+                signal.raise_signal(signal.SIGINT)
+
+        log.addHandler(Interrupts())
+        first, second = floats(1, 2), floats(1, 2)
+        self.addCleanup(log.handlers.clear)
+        opt = zfplugin.Instance({"log.level": "info"}, log=log)
+        self.addCleanup(opt.close)
+        with self.assertRaises(KeyboardInterrupt):
+            opt.bind([zfplugin.Param("a", first)])
+        self.assertIn("ZenFlow", came[-1])
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, lambda *_: came.append("handled"))  # a program's own: behind the call, once
+        again = zfplugin.Instance({"log.level": "info"}, log=log)
+        self.addCleanup(again.close)
+        again.bind([zfplugin.Param("b", second)])
+        self.assertEqual(came[-1], "handled")
+        self.assertIn("ZenFlow", came[-2])
 
     def test_messages_reach_logging(self):
         log = logging.getLogger("zf-test")

@@ -91,7 +91,7 @@ class Blobs:
         def call(_ctx, *args):
             try:
                 return function(*args) or 0
-            except Exception as problem:  # noqa: BLE001 - must not pass through C
+            except BaseException as problem:  # noqa: BLE001 - must not pass through C
                 self.problem = problem
                 return -1
 
