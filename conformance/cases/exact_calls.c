@@ -72,7 +72,7 @@ void zx_host_changed(zx_host_t *h, const zf_param_item_t *item, uint32_t flags) 
 int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n) {
     const zf_digest_ext_t *digest = h->digest;
     uint32_t ids[ZX_MAX_PARAMS];
-    if (digest->struct_size < sizeof *digest || !digest->adopt)
+    if (digest->struct_size < offsetof(zf_digest_ext_t, adopt) + sizeof digest->adopt || !digest->adopt)
         return 0;
     for (uint32_t i = 0; i < n; i++)
         ids[i] = h->c->params[params[i]].id;

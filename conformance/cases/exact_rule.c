@@ -41,7 +41,8 @@ void zx_rule_element(void *ctx, float *w, float *m, float *v, float g, const zo_
 
 static int is_bad_call(const zx_rule_t *rule, const zf_rule_update_t *u) {
     uint32_t n_moments = rule->callback.n_moments;
-    return u->struct_size < sizeof *u || u->group != rule->group || u->n == 0 || u->n_elems == 0 || !u->w || !u->g ||
+    return u->struct_size < offsetof(zf_rule_update_t, weight_decay) + sizeof u->weight_decay ||
+           u->group != rule->group || u->n == 0 || u->n_elems == 0 || !u->w || !u->g ||
            (u->m != NULL) != (n_moments > 0) || (u->v != NULL) != (n_moments > 1);
 }
 
