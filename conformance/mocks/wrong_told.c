@@ -24,6 +24,8 @@ static const struct {
     {WRONG_strides_ignored, "bind_params", ZF_ERR_SHAPE, "overlap"},
     {WRONG_announced_late, "announce", ZF_ERR_STATE, NULL},
     {WRONG_config_ignored, "create", ZF_ERR_CONFIG, "has no key"},
+    {WRONG_capture_taken, NULL, ZF_ERR_CAPTURE, NULL},
+    {WRONG_name_lines, "bind_params", ZF_ERR_PARAM, "control character"},
     {WRONG_names_ignored, "bind_params", ZF_ERR_PARAM, "same name"},
     {WRONG_numbers_ignored, "step", ZF_ERR_ARGUMENT, "beta1"},
     {WRONG_nan_bound, "bind_params", ZF_ERR_NONFINITE, NULL},

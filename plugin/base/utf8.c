@@ -25,3 +25,10 @@ int zfi_utf8_is_text(const char *text, size_t nbytes) {
     }
     return 1;
 }
+
+int zfi_utf8_is_name(const char *text, size_t nbytes) {
+    for (size_t i = 0; i < nbytes; i++)
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7F)
+            return 0;
+    return zfi_utf8_is_text(text, nbytes);
+}

@@ -8,5 +8,6 @@
  * may be read, 0 if there is none. left > 0. */
 size_t zfi_utf8_nbytes(const char *text, size_t left);
 
-/* [any-thread] Whether all nbytes are UTF-8. */
+/* [any-thread] Whether all nbytes are UTF-8; and none a control character, as a name that stands in one line. */
 int zfi_utf8_is_text(const char *text, size_t nbytes);
+int zfi_utf8_is_name(const char *text, size_t nbytes);

@@ -19,6 +19,11 @@ zf_status_t zfi_stream_resolve(zf_instance_t *inst, const zf_stream_t *given, co
         st = zfi_reserved_check(descriptor.reserved0, "zf_stream_t", err);
     if (!st && (descriptor.flags & ~known))
         st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, origin, "stream: unknown flags 0x%x", descriptor.flags);
+    if (!st && descriptor.flags && descriptor.kind != ZF_STREAM_CUDA)
+        st = zfi_error(err, descriptor.flags & ZF_STREAM_FLAG_CAPTURING ? ZF_ERR_CAPTURE : ZF_ERR_ARGUMENT, origin,
+                       "stream: flags 0x%x with kind %d: only a stream of CUDA is captured, or another one in every "
+                       "thread; need 0",
+                       descriptor.flags, descriptor.kind);
     if (st)
         return st;
     if (descriptor.device_type != inst->engine.device_type || descriptor.device_id != inst->engine.device_id)

@@ -24,8 +24,9 @@ static zf_status_t check_name(const char *name, uint32_t group, zf_error_t *err)
                          : length ? "too long"
                                   : "empty",
                          MOST - 1);
-    if (!zfi_utf8_is_text(name, length)) /* a checkpoint could not hold it */
-        return zfi_error(err, ZF_ERR_ARGUMENT, "bind_params", "group %u: callback: name is not UTF-8", group);
+    if (!zfi_utf8_is_name(name, length)) /* a checkpoint could not hold it, or a message would end there */
+        return zfi_error(err, ZF_ERR_ARGUMENT, "bind_params",
+                         "group %u: callback: name is not UTF-8, or has a control character", group);
     return ZF_OK;
 }
 

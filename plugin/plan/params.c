@@ -24,9 +24,9 @@ static zf_status_t check_name(const zf_param_decl_t *decl, uint32_t i, zf_error_
                          !decl->name ? "NULL"
                          : length    ? "longer than 255 bytes"
                                      : "empty");
-    if (!zfi_utf8_is_text(decl->name, length)) /* a checkpoint could not hold it */
-        return zfi_error(err, ZF_ERR_PARAM, "bind_params", "parameter %u: name is not UTF-8; need 1..255 bytes of it",
-                         i);
+    if (!zfi_utf8_is_name(decl->name, length)) /* a checkpoint could not hold it, or a message would end there */
+        return zfi_error(err, ZF_ERR_PARAM, "bind_params",
+                         "parameter %u: name is not UTF-8, or has a control character; need 1..255 bytes without", i);
     return ZF_OK;
 }
 

@@ -105,7 +105,7 @@ typedef struct zf_rule_matrices {
 typedef struct zf_rule_callback {
     uint32_t struct_size;
     uint32_t n_moments; /* 0, 1 or 2 */
-    const char *name;   /* for the log and checkpoints */
+    const char *name;   /* for the log and checkpoints; no control character */
     void *ctx;
     /* Called on the plugin's own threads, several at once, between bind_params() and destroy(): must not call the
      * plugin, block, or touch state that is not its own. An update that began before its step may be made again, from
@@ -141,7 +141,7 @@ typedef struct zf_group_decl {
 typedef struct zf_param_decl {
     uint32_t struct_size;
     uint32_t flags;            /* ZF_PARAM_... */
-    const char *name;          /* unique in the instance, 1..255 bytes of UTF-8 */
+    const char *name;          /* unique in the instance, 1..255 bytes of UTF-8, no control character */
     const zf_tensor_t *tensor; /* what the model reads; float32, bfloat16, float16; lives until unbound or destroyed */
     zf_dtype_t grad_dtype;     /* of delivered gradients: float32, bfloat16, float16; all zero = the parameter's */
     uint32_t group;            /* optimizer parameter group: index into zf_step_args.groups */

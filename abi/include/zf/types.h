@@ -115,7 +115,8 @@ typedef struct zf_tensor {
 #define ZF_STREAM_HOST_THREAD 1 /* the host computes on the calling thread; handle is 0 */
 #define ZF_STREAM_CPU_QUEUE 2   /* handle is a queue made by zf/ext/cpu.h */
 #define ZF_STREAM_CUDA 3        /* handle is a CUstream */
-#define ZF_STREAM_FLAG_CAPTURING 1u
+/* Of CUDA streams; another kind with one of them is refused. */
+#define ZF_STREAM_FLAG_CAPTURING 1u  /* into a graph: refused, ZF_ERR_CAPTURE */
 #define ZF_STREAM_FLAG_PER_THREAD 2u /* another stream in every thread: refused, as CU_STREAM_PER_THREAD is */
 
 typedef struct zf_stream {
