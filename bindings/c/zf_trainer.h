@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* zf_trainer.h - libzfplugin for a trainer of plain float arrays, in as few lines as its own AdamW took.
  *
- * Model: the trainer owns its weights and gradients, float32 arrays in row-major order, and goes on owning them. It
- * names each array once, binds them, and calls step() where it called its AdamW. This file fills in the structs of
- * zf/plugin.h; whoever needs more (bf16, learning rates per group, own streams, accumulation in parts) calls that table
- * directly.
+ * Model: the trainer owns its weights and gradients, arrays in row-major order, and goes on owning them. It names each
+ * array once, binds them, and calls step() where it called its AdamW. This file fills in the structs of zf/plugin.h. A
+ * trainer that needs more (own streams, accumulation in parts, other update rules) calls that table directly.
  *
  *     zf_trainer_t *opt = zf_trainer_new(NULL, "zf.ini", 0);
  *     zf_trainer_adamw(opt, 0.9, 0.999, 1e-8, 0.01);              for what is added from here on
@@ -38,7 +37,7 @@
  * Threads. ready(), ready_range() and wait_for() may be called by several threads at once. Any other function is called
  * while no thread is in one of this zf_trainer_t. The plugin's own threads read gradients and write weights only as
  * said at ready() and wait(). Memory. bindings/c/README.md has the formula. No call after the
- * first step() allocates. */
+ * first step() allocates, but load(). */
 #ifndef ZF_TRAINER_H
 #define ZF_TRAINER_H
 
@@ -64,13 +63,28 @@ zf_status_t zf_trainer_set(zf_trainer_t *trainer, const char *key_value);
  * Before the first call: 0.9, 0.999, 1e-8, 0. Up to 64 different settings. */
 zf_status_t zf_trainer_adamw(zf_trainer_t *trainer, double beta1, double beta2, double eps, double weight_decay);
 
+/* A group of its own for every array that is added from now on, which may have a learning rate of its own (rate()).
+ * Returns its number; what is added before the first call is group 0. */
+int32_t zf_trainer_group(zf_trainer_t *trainer);
+
+/* The learning rate of a group (finite, >= 0), from the next step on, in place of the one that step() is given. */
+zf_status_t zf_trainer_rate(zf_trainer_t *trainer, int32_t group, double lr);
+
+/* The element types of every array that is added from now on: zf_dtype_float32(), zf_dtype_bfloat16() or
+ * zf_dtype_float16(), of weights and of gradients. Before the first call: float32. The plugin keeps fp32 masters. */
+zf_status_t zf_trainer_dtypes(zf_trainer_t *trainer, zf_dtype_t weights, zf_dtype_t gradients);
+
 /* Clips the global norm of all gradients, from the next step on; 0 = off, which is the default. */
 zf_status_t zf_trainer_clip(zf_trainer_t *trainer, double max_norm);
 
-/* Names one array of weights w and one of gradients g, both float32, dense, row-major, of shape [ndim] in elements,
- * ndim 0..8. name: unique, 1..255 bytes; it stands in messages and checkpoints. n_batch_axes: see "Matrices" above.
- * Returns the array's number (0, 1, ...), for ready(), or a negative status. Before bind(). */
-int32_t zf_trainer_add(zf_trainer_t *trainer, const char *name, float *w, float *g, int32_t ndim, const int64_t *shape,
+/* Multiplies all gradients by it (finite, > 0), before they are clipped, from the next step on: 1 / the loss scale, or
+ * 1 / the number of micro-batches. 0 = 1, which is the default. */
+zf_status_t zf_trainer_unscale(zf_trainer_t *trainer, double unscale);
+
+/* Names one array of weights w and one of gradients g, dense, row-major, of shape [ndim] in elements, ndim 0..8, in the
+ * types that dtypes() said. name: unique, 1..255 bytes; it stands in messages and checkpoints. n_batch_axes: see
+ * "Matrices" above. Returns the array's number (0, 1, ...), for ready(), or a negative status. Before bind(). */
+int32_t zf_trainer_add(zf_trainer_t *trainer, const char *name, void *w, void *g, int32_t ndim, const int64_t *shape,
                        int32_t n_batch_axes);
 
 /* Plans and allocates all memory, and copies the weights, which hold their first values by now. Once. */
@@ -108,17 +122,24 @@ zf_status_t zf_trainer_wait_for(zf_trainer_t *trainer, int32_t array, int32_t fi
 
 /* The trainer wrote weights itself, all of them or some: they count from now on. Call flush() before it writes, so that
  * no update is lost. A step before this call returns ZF_ERR_OVERWRITTEN and keeps its gradients: step() again after it,
- * or discard(). With OVERLAP a step does not wait to look: it is taken, and the call after it returns that error. */
+ * or discard(). With OVERLAP a step does not wait to look: it is taken, and the call after it returns that error. A
+ * weight that is NaN or Inf is refused, ZF_ERR_NONFINITE, with its array's name: write others, and call this again. */
 zf_status_t zf_trainer_params_changed(zf_trainer_t *trainer);
 
 /* Every update still under way arrives: the weights are those to evaluate, write, keep. Training may go on. */
 zf_status_t zf_trainer_flush(zf_trainer_t *trainer);
 
 /* The whole training state, to and from a directory (zf/ext/state.h): a run that loads it goes on to the same bits.
+ * note: text of the trainer's own that goes with it (an epoch, a place in the data), up to 64 KiB of UTF-8, or NULL.
  * load() comes after bind() with the same arrays, and writes the weights too; it drops what ready() announced. Errors
  * of these two do not stay: what fails has changed nothing, and training may go on, save elsewhere, or begin afresh. */
-zf_status_t zf_trainer_save(zf_trainer_t *trainer, const char *directory);
+zf_status_t zf_trainer_save(zf_trainer_t *trainer, const char *directory, const char *note);
 zf_status_t zf_trainer_load(zf_trainer_t *trainer, const char *directory);
+
+/* Where a run is: the steps that were taken, those of the checkpoint that was loaded included; skipped ones count,
+ * discarded ones do not. The note of that checkpoint, valid until the next load() or free(); "" if there is none. */
+uint64_t zf_trainer_steps(const zf_trainer_t *trainer);
+const char *zf_trainer_note(const zf_trainer_t *trainer);
 
 /* The first error, or the newest that does not stay, as one line of text for the user; "" if there was none. Valid
  * until free(). */

@@ -1,83 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zf_trainer.c - see zf_trainer.h. Everything is kept in growing arrays until bind(), which describes them to the
- * plugin; from then on no memory is allocated and no array moves, since descriptors point into them. */
-#define _POSIX_C_SOURCE 200809L /* strdup */
-
-#include "zf_trainer.h"
-
-#include <pthread.h>
+/* zf_trainer_step.c - see zf_trainer.h: training, the state, and what is behind it (zf_trainer_parts.h). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "zf/ext/state.h"
+#include "zf_trainer_parts.h"
 
-#define MAX_GROUPS 64
-#define MOST_RANGES 1024                        /* deliveries of a step by ranges before one of them is waited for */
 #define FENCE_TIMEOUT_NS UINT64_C(600000000000) /* the plugin's own deadlines are shorter */
-
-typedef struct array {
-    char *name;
-    float *w, *g;
-    int64_t shape[ZF_MAX_NDIM];
-    int32_t ndim, n_batch_axes;
-    uint32_t group;
-    int is_ready; /* handed over in this step, wholly or in part */
-} array_t;
-
-struct zf_trainer {
-    zf_error_t error;
-    zf_status_t status; /* of the first error; 0 = none */
-    unsigned flags;
-    zf_loader_t *loader;
-    const zf_plugin_t *zf;
-    zf_instance_t *instance;
-    zf_host_t host;
-    zf_stream_t stream;
-    char *config_path;
-    char **settings; /* [n_settings] */
-    uint32_t n_settings;
-    zf_group_hyper_t groups[MAX_GROUPS];
-    uint32_t n_groups, group; /* group of what is added next */
-    double clip_norm;
-    array_t *arrays; /* [n_arrays] */
-    uint32_t n_arrays;
-    zf_tensor_t *grads;               /* [n_arrays] */
-    zf_grad_item_t *items;            /* [n_arrays] of one delivery */
-    zf_fence_t *fences;               /* [n_fences] of this step's deliveries that have not been waited for */
-    uint32_t *ids;                    /* [n_arrays] of the plugin */
-    uint32_t n_fences, n_most_fences; /* room is kept for one more: what step() delivers */
-    pthread_mutex_t lock;             /* guards error, items, fences and is_ready while several threads are inside */
-    uint64_t n_steps, n_waits;
-    uint64_t n_skipped; /* steps that were seen to be skipped */
-    zf_step_report_t report;
-    zf_layout_t layout;
-};
-
-/* ---- errors ------------------------------------------------------------------------------------------------------ */
-
-/* Keeps the first error. */
-__attribute__((format(printf, 3, 4))) static zf_status_t fail(zf_trainer_t *t, zf_status_t status, const char *format,
-                                                              ...) {
-    va_list args;
-    if (t == NULL)
-        return ZF_ERR_MEMORY;
-    if (t->status < 0)
-        return t->status;
-    va_start(args, format);
-    vsnprintf(t->error.message, sizeof t->error.message, format, args);
-    va_end(args);
-    t->status = status;
-    return status;
-}
-
-/* What the plugin or the loader returned, with the message in t->error. What may succeed later does not stay. */
-static zf_status_t take(zf_trainer_t *t, zf_status_t status) {
-    if (status < 0 && t->status == ZF_OK && !t->error.retryable)
-        t->status = status;
-    return status;
-}
+#define MOST_NOTE 65536                         /* bytes, of zf.state/1 */
 
 __attribute__((format(printf, 2, 3))) static void warn(const zf_trainer_t *t, const char *format, ...) {
     char text[512];
@@ -88,187 +20,14 @@ __attribute__((format(printf, 2, 3))) static void warn(const zf_trainer_t *t, co
     t->host.log(t->host.ctx, ZF_LOG_WARN, "trainer", __FILE__, __LINE__, text, strlen(text));
 }
 
-/* 0 if the call may go on; the stage is that before or after bind(). */
-static zf_status_t check(zf_trainer_t *t, int needs_bound, const char *function) {
-    if (t == NULL)
-        return ZF_ERR_MEMORY;
-    if (t->status < 0)
-        return t->status;
-    if (needs_bound != (t->instance != NULL))
-        return fail(t, ZF_ERR_STATE, "zf_trainer_%s() must come %s zf_trainer_bind()", function,
-                    needs_bound ? "after" : "before");
-    return ZF_OK;
-}
-
-const char *zf_trainer_error(const zf_trainer_t *trainer) {
-    return trainer == NULL ? "no memory for a zf_trainer_t" : trainer->error.message;
-}
-
-/* ---- before bind ------------------------------------------------------------------------------------------------- */
-
-static void set_group(zf_group_hyper_t *group, double beta1, double beta2, double eps, double weight_decay) {
-    *group = (zf_group_hyper_t){
-        .struct_size = sizeof *group, .beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = weight_decay};
-}
-
-zf_trainer_t *zf_trainer_new(const char *plugin_path, const char *config_path, unsigned flags) {
-    zf_trainer_t *t = calloc(1, sizeof *t);
-    if (t == NULL)
-        return NULL;
-    t->error.struct_size = sizeof t->error;
-    t->report.struct_size = sizeof t->report;
-    t->layout.struct_size = sizeof t->layout;
-    t->flags = flags;
-    pthread_mutex_init(&t->lock, NULL);
-    set_group(&t->groups[0], 0.9, 0.999, 1e-8, 0.0);
-    zf_stream_host_thread(&t->stream);
-    zf_host_stderr("zf_trainer", "1", ZF_LOG_WARN, &t->host);
-    if (flags & ~ZF_TRAINER_OVERLAP)
-        fail(t, ZF_ERR_ARGUMENT, "zf_trainer_new: flags are %#x, 0 or ZF_TRAINER_OVERLAP (1) is known", flags);
-    if (config_path != NULL && (t->config_path = strdup(config_path)) == NULL)
-        fail(t, ZF_ERR_MEMORY, "zf_trainer_new: no memory");
-    if (t->status == ZF_OK)
-        take(t, zf_loader_open(plugin_path, &t->loader, &t->error));
-    if (t->loader != NULL)
-        t->zf = zf_loader_plugin(t->loader);
-    return t;
-}
-
-zf_status_t zf_trainer_set(zf_trainer_t *trainer, const char *key_value) {
-    zf_status_t st = check(trainer, 0, "set");
-    if (st < 0)
-        return st;
-    if (key_value == NULL)
-        return fail(trainer, ZF_ERR_ARGUMENT, "zf_trainer_set: NULL; give \"section.key=value\"");
-    char **more = realloc(trainer->settings, (trainer->n_settings + 1) * sizeof *more);
-    if (more != NULL)
-        trainer->settings = more;
-    if (more == NULL || (more[trainer->n_settings] = strdup(key_value)) == NULL)
-        return fail(trainer, ZF_ERR_MEMORY, "zf_trainer_set: no memory for \"%.80s\"", key_value);
-    trainer->n_settings++;
-    return ZF_OK;
-}
-
-static int is_same_group(const zf_group_hyper_t *a, const zf_group_hyper_t *b) {
-    return memcmp(&a->beta1, &b->beta1, sizeof *a - offsetof(zf_group_hyper_t, beta1)) == 0;
-}
-
-zf_status_t zf_trainer_adamw(zf_trainer_t *trainer, double beta1, double beta2, double eps, double weight_decay) {
-    zf_group_hyper_t wanted;
-    uint32_t i = 0;
-    zf_status_t st = check(trainer, 0, "adamw");
-    if (st < 0)
-        return st;
-    set_group(&wanted, beta1, beta2, eps, weight_decay);
-    while (i < trainer->n_groups && !is_same_group(&trainer->groups[i], &wanted))
-        i++;
-    if (i == MAX_GROUPS)
-        return fail(trainer, ZF_ERR_ARGUMENT, "zf_trainer_adamw: more than %d different settings", MAX_GROUPS);
-    trainer->groups[i] = wanted;
-    trainer->group = i;
-    return ZF_OK;
-}
-
-zf_status_t zf_trainer_clip(zf_trainer_t *trainer, double max_norm) {
-    if (trainer == NULL)
-        return ZF_ERR_MEMORY;
-    trainer->clip_norm = max_norm; /* step() checks it */
-    return trainer->status;
-}
-
-int32_t zf_trainer_add(zf_trainer_t *trainer, const char *name, float *w, float *g, int32_t ndim, const int64_t *shape,
-                       int32_t n_batch_axes) {
-    zf_status_t st = check(trainer, 0, "add");
-    if (st < 0)
-        return st;
-    if (name == NULL)
-        return fail(trainer, ZF_ERR_ARGUMENT, "zf_trainer_add: array %u has no name", trainer->n_arrays);
-    if (w == NULL || g == NULL)
-        return fail(trainer, ZF_ERR_ARGUMENT, "zf_trainer_add: %s of \"%.80s\" is NULL; leave out what is not trained",
-                    w == NULL ? "w" : "g", name);
-    if (ndim < 0 || ndim > ZF_MAX_NDIM || (ndim > 0 && shape == NULL))
-        return fail(trainer, ZF_ERR_SHAPE, "zf_trainer_add: \"%.80s\" has %d axes%s, need 0..%d and a shape", name,
-                    (int)ndim, shape == NULL ? " and no shape" : "", ZF_MAX_NDIM);
-    array_t *more = realloc(trainer->arrays, (trainer->n_arrays + 1) * sizeof *more);
-    if (more != NULL)
-        trainer->arrays = more;
-    char *copy = strdup(name);
-    if (more == NULL || copy == NULL) {
-        free(copy);
-        return fail(trainer, ZF_ERR_MEMORY, "zf_trainer_add: no memory for \"%.80s\"", name);
-    }
-    array_t *a = &more[trainer->n_arrays];
-    *a = (array_t){.name = copy, .w = w, .g = g, .ndim = ndim, .n_batch_axes = n_batch_axes, .group = trainer->group};
-    if (ndim > 0)
-        memcpy(a->shape, shape, (size_t)ndim * sizeof *shape);
-    if (trainer->n_groups <= trainer->group)
-        trainer->n_groups = trainer->group + 1;
-    return (int32_t)trainer->n_arrays++;
-}
-
-/* ---- bind -------------------------------------------------------------------------------------------------------- */
-
-static zf_status_t create(zf_trainer_t *t) {
-    zf_create_args_t args = {.struct_size = sizeof args};
-    args.flags = t->flags & ZF_TRAINER_OVERLAP ? ZF_CREATE_CAP_FETCH : 0;
-    args.host = &t->host;
-    args.config_path = t->config_path;
-    args.overrides = (const char *const *)t->settings;
-    args.n_overrides = t->n_settings;
-    args.device_type = ZF_DEVICE_CPU;
-    return take(t, t->zf->create(&args, &t->instance, &t->error));
-}
-
-static void describe(zf_trainer_t *t, zf_param_decl_t *decls, zf_tensor_t *weights) {
-    for (uint32_t i = 0; i < t->n_arrays; ++i) {
-        const array_t *a = &t->arrays[i];
-        zf_tensor_contiguous(a->w, zf_dtype_float32(), a->ndim, a->shape, &weights[i]);
-        zf_tensor_contiguous(a->g, zf_dtype_float32(), a->ndim, a->shape, &t->grads[i]);
-        decls[i] = (zf_param_decl_t){.struct_size = sizeof decls[i]};
-        decls[i].name = a->name, decls[i].tensor = &weights[i];
-        decls[i].group = a->group, decls[i].n_batch_axes = a->n_batch_axes;
-    }
-}
-
-zf_status_t zf_trainer_bind(zf_trainer_t *trainer) {
-    zf_status_t st = check(trainer, 0, "bind");
-    if (st < 0)
-        return st;
-    size_t n = trainer->n_arrays;
-    if (n == 0)
-        return fail(trainer, ZF_ERR_ARGUMENT, "zf_trainer_bind: no array; call zf_trainer_add() for each");
-    zf_param_decl_t *decls = calloc(n, sizeof *decls);
-    zf_tensor_t *weights = calloc(n, sizeof *weights);
-    trainer->grads = calloc(n, sizeof *trainer->grads);
-    trainer->items = calloc(n, sizeof *trainer->items);
-    trainer->n_most_fences = (uint32_t)n + MOST_RANGES;
-    trainer->fences = calloc(trainer->n_most_fences + 1, sizeof *trainer->fences);
-    trainer->ids = calloc(n, sizeof *trainer->ids);
-    if (decls == NULL || weights == NULL || trainer->grads == NULL || trainer->items == NULL ||
-        trainer->fences == NULL || trainer->ids == NULL) {
-        st = fail(trainer, ZF_ERR_MEMORY, "zf_trainer_bind: no memory for the descriptions of %zu arrays", n);
-    } else {
-        describe(trainer, decls, weights);
-        st = create(trainer);
-    }
-    zf_bind_args_t args = {
-        .struct_size = sizeof args, .decls = decls, .n_decls = (uint32_t)n, .decl_size = sizeof decls[0]};
-    if (st >= 0)
-        st = take(trainer,
-                  trainer->zf->bind_params(trainer->instance, &args, trainer->ids, &trainer->layout, &trainer->error));
-    free(decls);
-    free(weights);
-    return st;
-}
-
 /* ---- training ---------------------------------------------------------------------------------------------------- */
 
 /* Hands over trainer->items[0 .. n). */
 static zf_status_t deliver(zf_trainer_t *t, uint32_t n) {
     zf_fence_t *done = &t->fences[t->n_fences];
     *done = (zf_fence_t){.struct_size = sizeof *done};
-    zf_status_t st =
-        take(t, t->zf->grads_ready(t->instance, t->items, n, sizeof t->items[0], &t->stream, done, &t->error));
+    zf_status_t st = zf_trainer_take(
+        t, t->zf->grads_ready(t->instance, t->items, n, sizeof t->items[0], &t->stream, done, &t->error));
     if (st >= 0)
         t->n_fences++;
     return st;
@@ -285,7 +44,7 @@ static zf_status_t wait_for(zf_trainer_t *t, const zf_fence_t *fence, zf_error_t
 static zf_status_t wait_for_gradients(zf_trainer_t *t) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < t->n_fences && st >= 0; ++i)
-        st = take(t, wait_for(t, &t->fences[i], &t->error));
+        st = zf_trainer_take(t, wait_for(t, &t->fences[i], &t->error));
     t->n_fences = 0;
     return st;
 }
@@ -298,12 +57,12 @@ static void describe_item(const zf_trainer_t *t, uint32_t array, zf_grad_item_t 
 }
 
 static zf_status_t check_array(zf_trainer_t *trainer, int32_t array, const char *function) {
-    zf_status_t st = check(trainer, 1, function);
+    zf_status_t st = zf_trainer_check(trainer, 1, function);
     if (st < 0)
         return st;
     if (array < 0 || (uint32_t)array >= trainer->n_arrays)
-        return fail(trainer, ZF_ERR_PARAM, "zf_trainer_%s: array %d, there are 0..%u", function, (int)array,
-                    trainer->n_arrays - 1);
+        return zf_trainer_fail(trainer, ZF_ERR_PARAM, "zf_trainer_%s: array %d, there are 0..%u", function, (int)array,
+                               trainer->n_arrays - 1);
     return ZF_OK;
 }
 
@@ -325,10 +84,11 @@ static zf_status_t ready(zf_trainer_t *t, int32_t array) {
         return st;
     array_t *a = &t->arrays[array];
     if (a->is_ready)
-        return fail(t, ZF_ERR_STATE,
-                    "zf_trainer_ready: the gradient of \"%.80s\" was announced twice in one step; announce it in the "
-                    "last micro-batch",
-                    a->name);
+        return zf_trainer_fail(
+            t, ZF_ERR_STATE,
+            "zf_trainer_ready: the gradient of \"%.80s\" was announced twice in one step; announce it in the "
+            "last micro-batch",
+            a->name);
     st = hand_over(t, array, 0, 0);
     a->is_ready = st >= 0;
     return st;
@@ -349,8 +109,8 @@ static zf_status_t ready_range(zf_trainer_t *t, int32_t array, int32_t first, in
     if (st < 0)
         return st;
     if (first < 0 || n < 1)
-        return fail(t, ZF_ERR_ARGUMENT, "zf_trainer_ready_range: matrices %d.. of \"%.80s\", %d of them", (int)first,
-                    t->arrays[array].name, (int)n);
+        return zf_trainer_fail(t, ZF_ERR_ARGUMENT, "zf_trainer_ready_range: matrices %d.. of \"%.80s\", %d of them",
+                               (int)first, t->arrays[array].name, (int)n);
     st = hand_over(t, array, first, n);
     t->arrays[array].is_ready = 1;
     return st;
@@ -400,7 +160,7 @@ static void warn_of_skip(zf_trainer_t *t) {
 
 /* Whoever asked for overlap and reads weights without waiting may read them half written. */
 static void warn_of_waits(zf_trainer_t *t) {
-    if (t->flags & ZF_TRAINER_OVERLAP && ++t->n_steps == 3 && t->n_waits == 0)
+    if (t->flags & ZF_TRAINER_OVERLAP && ++t->n_seen == 3 && t->n_waits == 0)
         warn(t, "ZF_TRAINER_OVERLAP was asked for, but neither zf_trainer_wait() nor zf_trainer_wait_for() has been "
                 "called in two steps: weights are read while they are being written");
 }
@@ -409,24 +169,24 @@ static void warn_of_waits(zf_trainer_t *t) {
 static zf_step_args_t step_args(zf_trainer_t *trainer, double lr) {
     zf_step_args_t args = {.struct_size = sizeof args};
     for (uint32_t i = 0; i < trainer->n_groups; ++i)
-        trainer->groups[i].lr = lr;
+        trainer->groups[i].lr = trainer->rates[trainer->of[i]] < 0 ? lr : trainer->rates[trainer->of[i]];
     args.groups = trainer->groups, args.n_groups = trainer->n_groups;
     args.elem_size = sizeof trainer->groups[0];
-    args.clip_norm = trainer->clip_norm;
+    args.clip_norm = trainer->clip_norm, args.unscale = trainer->unscale;
     args.stream = &trainer->stream;
     return args;
 }
 
 zf_status_t zf_trainer_announce(zf_trainer_t *trainer, double lr) {
-    zf_status_t st = check(trainer, 1, "announce");
+    zf_status_t st = zf_trainer_check(trainer, 1, "announce");
     if (st < 0)
         return st;
     zf_step_args_t args = step_args(trainer, lr);
-    return take(trainer, trainer->zf->announce(trainer->instance, &args, &trainer->error));
+    return zf_trainer_take(trainer, trainer->zf->announce(trainer->instance, &args, &trainer->error));
 }
 
 zf_status_t zf_trainer_step(zf_trainer_t *trainer, double lr) {
-    zf_status_t st = check(trainer, 1, "step"), submitted;
+    zf_status_t st = zf_trainer_check(trainer, 1, "step"), submitted;
     if (st < 0)
         return st;
     warn_of_waits(trainer);
@@ -434,11 +194,14 @@ zf_status_t zf_trainer_step(zf_trainer_t *trainer, double lr) {
     if (st < 0)
         return st;
     zf_step_args_t args = step_args(trainer, lr);
-    submitted = take(trainer, trainer->zf->step(trainer->instance, &args, &trainer->report, &trainer->error));
+    submitted =
+        zf_trainer_take(trainer, trainer->zf->step(trainer->instance, &args, &trainer->report, &trainer->error));
     for (uint32_t i = 0; i < trainer->n_arrays && submitted == ZF_ERR_OVERWRITTEN; ++i)
         trainer->arrays[i].is_ready = 1; /* the plugin has them still */
-    if (submitted >= 0)
+    if (submitted >= 0) {
+        trainer->n_steps = trainer->report.submitted_step;
         warn_of_skip(trainer);
+    }
     st = submitted < 0 ? submitted : wait_for_gradients(trainer);
     return st < 0 ? st : submitted;
 }
@@ -451,12 +214,12 @@ static void forget_announced(zf_trainer_t *t) {
 
 zf_status_t zf_trainer_discard(zf_trainer_t *trainer) {
     zf_step_args_t args = {.struct_size = sizeof args};
-    zf_status_t st = check(trainer, 1, "discard");
+    zf_status_t st = zf_trainer_check(trainer, 1, "discard");
     if (st < 0)
         return st;
     args.flags = ZF_STEP_DISCARD;
     args.stream = &trainer->stream;
-    st = take(trainer, trainer->zf->step(trainer->instance, &args, NULL, &trainer->error));
+    st = zf_trainer_take(trainer, trainer->zf->step(trainer->instance, &args, NULL, &trainer->error));
     forget_announced(trainer);
     return st < 0 ? st : wait_for_gradients(trainer);
 }
@@ -468,7 +231,8 @@ static zf_status_t fetch(zf_trainer_t *t, const zf_param_item_t *item) {
     zf_status_t st;
     pthread_mutex_lock(&t->lock);
     t->n_waits++;
-    st = take(t, t->zf->param_fetch(t->instance, item, item != NULL, sizeof *item, &t->stream, &there, &t->error));
+    st = zf_trainer_take(
+        t, t->zf->param_fetch(t->instance, item, item != NULL, sizeof *item, &t->stream, &there, &t->error));
     pthread_mutex_unlock(&t->lock);
     if (st < 0)
         return st;
@@ -477,13 +241,13 @@ static zf_status_t fetch(zf_trainer_t *t, const zf_param_item_t *item) {
         return st;
     pthread_mutex_lock(&t->lock);
     t->error = error;
-    st = take(t, st);
+    st = zf_trainer_take(t, st);
     pthread_mutex_unlock(&t->lock);
     return st;
 }
 
 zf_status_t zf_trainer_wait(zf_trainer_t *trainer) {
-    zf_status_t st = check(trainer, 1, "wait");
+    zf_status_t st = zf_trainer_check(trainer, 1, "wait");
     return st < 0 || !(trainer->flags & ZF_TRAINER_OVERLAP) ? st : fetch(trainer, NULL);
 }
 
@@ -494,8 +258,8 @@ zf_status_t zf_trainer_wait_for(zf_trainer_t *trainer, int32_t array, int32_t fi
     pthread_mutex_lock(&trainer->lock);
     zf_status_t st = check_array(trainer, array, "wait_for");
     if (st >= 0 && (first < 0 || n < 0))
-        st = fail(trainer, ZF_ERR_ARGUMENT, "zf_trainer_wait_for: matrices %d.. of \"%.80s\", %d of them", (int)first,
-                  trainer->arrays[array].name, (int)n);
+        st = zf_trainer_fail(trainer, ZF_ERR_ARGUMENT, "zf_trainer_wait_for: matrices %d.. of \"%.80s\", %d of them",
+                             (int)first, trainer->arrays[array].name, (int)n);
     pthread_mutex_unlock(&trainer->lock);
     if (st < 0 || !(trainer->flags & ZF_TRAINER_OVERLAP))
         return st;
@@ -506,46 +270,74 @@ zf_status_t zf_trainer_wait_for(zf_trainer_t *trainer, int32_t array, int32_t fi
 }
 
 zf_status_t zf_trainer_params_changed(zf_trainer_t *trainer) {
-    zf_status_t st = check(trainer, 1, "params_changed");
+    zf_status_t st = zf_trainer_check(trainer, 1, "params_changed");
     if (st < 0)
         return st;
-    return take(trainer,
-                trainer->zf->params_changed(trainer->instance, NULL, 0, sizeof(zf_param_item_t), 0, &trainer->error));
+    st = trainer->zf->params_changed(trainer->instance, NULL, 0, sizeof(zf_param_item_t), 0, &trainer->error);
+    return st == ZF_ERR_NONFINITE && trainer->error.scope == ZF_SCOPE_PARAM ? st : zf_trainer_take(trainer, st);
 }
 
 zf_status_t zf_trainer_flush(zf_trainer_t *trainer) {
     const zf_quiesce_args_t flush = {.struct_size = sizeof flush, .mode = ZF_QUIESCE_FLUSH};
-    zf_status_t st = check(trainer, 1, "flush");
-    return st < 0 ? st : take(trainer, trainer->zf->quiesce(trainer->instance, &flush, &trainer->error));
+    zf_status_t st = zf_trainer_check(trainer, 1, "flush");
+    return st < 0 ? st : zf_trainer_take(trainer, trainer->zf->quiesce(trainer->instance, &flush, &trainer->error));
 }
 
 /* ---- the state --------------------------------------------------------------------------------------------------- */
 
-static zf_status_t save_or_load(zf_trainer_t *t, const char *directory, int is_load) {
-    zf_state_args_t args = {.struct_size = sizeof args, .path = directory};
-    zf_status_t st = check(t, 1, is_load ? "load" : "save");
-    if (st < 0)
-        return st;
-    const zf_state_ext_t *state = t->zf->get_extension(ZF_EXT_STATE);
-    if (state == NULL)
-        return fail(t, ZF_ERR_ABI, "%s has no %s: this plugin cannot save", zf_loader_file(t->loader), ZF_EXT_STATE);
+static const zf_state_ext_t *find_state(zf_trainer_t *t, const char *function, zf_status_t *out_st) {
+    const zf_state_ext_t *state;
+    *out_st = zf_trainer_check(t, 1, function);
+    if (*out_st < 0)
+        return NULL;
+    state = t->zf->get_extension(ZF_EXT_STATE);
     t->error.message[0] = '\0'; /* of a save or load before */
-    if (is_load && (st = wait_for_gradients(t)) < 0)
-        return st;
-    st = (is_load ? state->load : state->save)(t->instance, &args, NULL, &t->error);
-    if (is_load && st >= 0) {
-        forget_announced(t); /* the plugin has dropped it */
-        t->n_skipped = count_skipped(t);
-    }
-    return st;
+    if (state == NULL)
+        *out_st = zf_trainer_fail(t, ZF_ERR_ABI, "%s has no %s: this plugin cannot save", zf_loader_file(t->loader),
+                                  ZF_EXT_STATE);
+    return state;
 }
 
-zf_status_t zf_trainer_save(zf_trainer_t *trainer, const char *directory) {
-    return save_or_load(trainer, directory, 0);
+zf_status_t zf_trainer_save(zf_trainer_t *trainer, const char *directory, const char *note) {
+    const zf_state_args_t args = {.struct_size = sizeof args, .path = directory, .note = note};
+    zf_status_t st;
+    const zf_state_ext_t *state = find_state(trainer, "save", &st);
+    return st < 0 ? st : state->save(trainer->instance, &args, NULL, &trainer->error);
+}
+
+/* The plugin has dropped what was announced. */
+static void take_checkpoint(zf_trainer_t *t, const zf_state_report_t *report, char *note) {
+    forget_announced(t);
+    t->n_skipped = count_skipped(t);
+    t->n_steps = report->step;
+    free(t->note);
+    t->note = note;
 }
 
 zf_status_t zf_trainer_load(zf_trainer_t *trainer, const char *directory) {
-    return save_or_load(trainer, directory, 1);
+    const zf_state_args_t args = {.struct_size = sizeof args, .path = directory};
+    zf_state_report_t report = {.struct_size = sizeof report};
+    zf_status_t st;
+    const zf_state_ext_t *state = find_state(trainer, "load", &st);
+    if (st < 0 || (st = wait_for_gradients(trainer)) < 0)
+        return st;
+    char *note = malloc(MOST_NOTE + 1);
+    if (note == NULL)
+        return zf_trainer_fail(trainer, ZF_ERR_MEMORY, "zf_trainer_load: no memory for a note");
+    st = state->note(&args, note, MOST_NOTE + 1, &trainer->error);
+    if (st >= 0)
+        st = state->load(trainer->instance, &args, &report, &trainer->error);
+    if (st >= 0)
+        take_checkpoint(trainer, &report, note);
+    else
+        free(note);
+    return st;
+}
+
+uint64_t zf_trainer_steps(const zf_trainer_t *trainer) { return trainer == NULL ? 0 : trainer->n_steps; }
+
+const char *zf_trainer_note(const zf_trainer_t *trainer) {
+    return trainer == NULL || trainer->note == NULL ? "" : trainer->note;
 }
 
 /* ---- what is behind it ------------------------------------------------------------------------------------------- */
@@ -563,24 +355,3 @@ const zf_layout_t *zf_trainer_layout(const zf_trainer_t *trainer) {
 const zf_plugin_t *zf_trainer_plugin(const zf_trainer_t *trainer) { return trainer == NULL ? NULL : trainer->zf; }
 
 zf_instance_t *zf_trainer_instance(const zf_trainer_t *trainer) { return trainer == NULL ? NULL : trainer->instance; }
-
-void zf_trainer_free(zf_trainer_t *trainer) {
-    if (trainer == NULL)
-        return;
-    if (trainer->instance != NULL)
-        trainer->zf->destroy(trainer->instance, NULL);
-    pthread_mutex_destroy(&trainer->lock);
-    zf_loader_close(trainer->loader);
-    for (uint32_t i = 0; i < trainer->n_arrays; ++i)
-        free(trainer->arrays[i].name);
-    for (uint32_t i = 0; i < trainer->n_settings; ++i)
-        free(trainer->settings[i]);
-    free(trainer->arrays);
-    free(trainer->settings);
-    free(trainer->config_path);
-    free(trainer->grads);
-    free(trainer->items);
-    free(trainer->fences);
-    free(trainer->ids);
-    free(trainer);
-}

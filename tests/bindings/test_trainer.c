@@ -152,16 +152,140 @@ ZT_TEST(test_state) {
     float kept[2][N];
     zf_trainer_t *t = start(0);
     train(t, 0, 5);
-    ck_assert_msg(zf_trainer_save(t, path) == ZF_OK, "%s", zf_trainer_error(t));
+    ck_assert_uint_eq(zf_trainer_steps(t), 5);
+    ck_assert_msg(zf_trainer_save(t, path, "epoch 3, line 17") == ZF_OK, "%s", zf_trainer_error(t));
     train(t, 5, 9);
     ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
     memcpy(kept, w, sizeof w);
     zf_trainer_free(t);
     t = start(0);
+    ck_assert_str_eq(zf_trainer_note(t), "");
     ck_assert_msg(zf_trainer_load(t, path) == ZF_OK, "%s", zf_trainer_error(t));
-    train(t, 5, 9);
+    ck_assert_uint_eq(zf_trainer_steps(t), 5);
+    ck_assert_str_eq(zf_trainer_note(t), "epoch 3, line 17");
+    train(t, (int)zf_trainer_steps(t), 9);
+    ck_assert_uint_eq(zf_trainer_steps(t), 9);
     ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
     ck_assert_int_eq(memcmp(kept, w, sizeof w), 0);
+    zf_trainer_free(t);
+}
+
+/* A checkpoint that cannot be read leaves step count and note, and the run goes on. */
+ZT_TEST(test_state_that_is_not_there) {
+    zf_trainer_t *t = start(0);
+    train(t, 0, 3);
+    ck_assert_int_lt(zf_trainer_load(t, zt_path("nothing")), 0);
+    ck_assert_uint_eq(zf_trainer_steps(t), 3);
+    ck_assert_str_eq(zf_trainer_note(t), "");
+    ck_assert_int_lt(zf_trainer_save(t, zt_path("unsaid"), "\xff"), 0);
+    contains(zf_trainer_error(t), "UTF-8");
+    train(t, 3, 5);
+    zf_trainer_free(t);
+}
+
+/* ---- types, rates, scales ---------------------------------------------------------------------------------------- */
+
+static uint16_t rounded(float x) { /* to nearest, ties to even */
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+/* An array of bfloat16 beside one of float32, with the same values: it shows the other's, rounded. */
+ZT_TEST(test_sixteen_bits) {
+    static uint16_t narrow_w[N], narrow_g[N];
+    zf_trainer_t *t = zf_trainer_new(NULL, NULL, 0);
+    fill();
+    ck_assert_int_eq(zf_trainer_add(t, "a", w[0], g[0], 2, shape, 0), 0);
+    ck_assert_int_eq(zf_trainer_dtypes(t, zf_dtype_bfloat16(), zf_dtype_float32()), ZF_OK);
+    ck_assert_int_eq(zf_trainer_add(t, "b", narrow_w, g[1], 2, shape, 0), 1);
+    for (int i = 0; i < N; ++i)
+        narrow_w[i] = rounded(w[0][i]);
+    ck_assert_msg(zf_trainer_bind(t) == ZF_OK, "%s", zf_trainer_error(t));
+    train(t, 0, 4);
+    for (int i = 0; i < N; ++i)
+        ck_assert_uint_eq(narrow_w[i], rounded(w[0][i]));
+    zf_trainer_free(t);
+    t = zf_trainer_new(NULL, NULL, 0);
+    ck_assert_int_eq(zf_trainer_dtypes(t, zf_dtype_bfloat16(), zf_dtype_bfloat16()), ZF_OK);
+    ck_assert_int_eq(zf_trainer_add(t, "b", narrow_w, narrow_g, 2, shape, 0), 0);
+    for (int i = 0; i < N; ++i)
+        narrow_w[i] = rounded((float)(i % 7 - 3) / 8.0f);
+    ck_assert_msg(zf_trainer_bind(t) == ZF_OK, "%s", zf_trainer_error(t));
+    for (int step = 0; step < 4; ++step) {
+        set_gradients(step);
+        for (int i = 0; i < N; ++i)
+            narrow_g[i] = rounded(g[0][i]);
+        ck_assert_int_eq(zf_trainer_step(t, 0.01), ZF_SUBMITTED);
+    }
+    for (int i = 0; i < N; ++i)
+        ck_assert_uint_eq(narrow_w[i], rounded(w[0][i]));
+    zf_trainer_free(t);
+    t = zf_trainer_new(NULL, NULL, 0);
+    zf_trainer_dtypes(t, (zf_dtype_t){ZF_DTYPE_CODE_FLOAT, 64, 1}, zf_dtype_float32());
+    zf_trainer_add(t, "double", w[0], g[0], 2, shape, 0);
+    ck_assert_int_eq(zf_trainer_bind(t), ZF_ERR_DTYPE);
+    contains(zf_trainer_error(t), "double");
+    zf_trainer_free(t);
+}
+
+/* Three groups: one that follows step(), and two whose rates are their own, one of them with other constants. */
+ZT_TEST(test_rates) {
+    static float many[3][N], twins[3][N];
+    float want[N];
+    for (int own = 0; own < 2; ++own) {
+        zf_trainer_t *t = zf_trainer_new(NULL, NULL, 0);
+        fill();
+        for (int i = 0; i < 3; ++i) {
+            memcpy(many[i], w[0], sizeof w[0]);
+            if (own && i)
+                ck_assert_int_eq(zf_trainer_group(t), i);
+            if (i == 2)
+                ck_assert_int_eq(zf_trainer_adamw(t, 0.9, 0.999, 1e-8, 0.1), ZF_OK);
+            ck_assert_int_eq(zf_trainer_add(t, (const char *[]){"a", "b", "c"}[i], many[i], g[0], 2, shape, 0), i);
+        }
+        ck_assert_msg(zf_trainer_bind(t) == ZF_OK, "%s", zf_trainer_error(t));
+        for (int step = 0; step < 5; ++step) {
+            double rate = step < 2 ? 0.02 : 0.03;
+            set_gradients(step);
+            for (int group = 1; group < 3 && own; ++group)
+                ck_assert_int_eq(zf_trainer_rate(t, group, rate), ZF_OK);
+            ck_assert_msg(zf_trainer_step(t, own ? 0.01 : rate) == ZF_SUBMITTED, "%s", zf_trainer_error(t));
+        }
+        ck_assert_int_eq(zf_trainer_rate(t, 3, 0.01), ZF_ERR_ARGUMENT);
+        contains(zf_trainer_error(t), "group 3");
+        zf_trainer_free(t);
+        if (!own)
+            memcpy(twins, many, sizeof twins);
+    }
+    expect(5, 0.0, want);
+    is_near(many[0], want);
+    ck_assert_int_eq(memcmp(many[1], twins[1], sizeof twins[1]), 0);
+    ck_assert_int_eq(memcmp(many[2], twins[2], sizeof twins[2]), 0);
+}
+
+/* AdamW does not tell one scale from another, but for the norm of the report. */
+ZT_TEST(test_unscales) {
+    zf_trainer_t *t = start(0);
+    ck_assert_int_eq(zf_trainer_unscale(t, 0.125), ZF_OK);
+    for (int step = 0; step < 5; ++step) {
+        const zf_step_report_t *report = zf_trainer_report(t);
+        double squares = 0;
+        if (report->has_report)
+            set_gradients((int)report->step - 1);
+        for (int i = 0; i < N; ++i)
+            squares += 2.0 * (double)g[0][i] * (double)g[0][i];
+        if (report->has_report)
+            ck_assert_msg(fabs(report->grad_norm - sqrt(squares)) < 1e-6, "step %d: %g", step, report->grad_norm);
+        set_gradients(step);
+        for (int i = 0; i < N; ++i)
+            g[0][i] = g[1][i] *= 8.0f;
+        ck_assert_msg(zf_trainer_step(t, 0.01) == ZF_SUBMITTED, "%s", zf_trainer_error(t));
+    }
+    ck_assert_int_eq(zf_trainer_report(t)->has_report, 1);
+    ck_assert_int_eq(zf_trainer_unscale(t, -1.0), ZF_OK);
+    ck_assert_int_eq(zf_trainer_step(t, 0.01), ZF_ERR_ARGUMENT);
+    contains(zf_trainer_error(t), "unscale");
     zf_trainer_free(t);
 }
 
@@ -173,7 +297,7 @@ ZT_TEST(test_announced_and_dropped) {
         expect(7, 0.0, want);
         zf_trainer_t *t = start(flags);
         train(t, 0, 5);
-        ck_assert_int_ge(zf_trainer_save(t, path), 0);
+        ck_assert_int_ge(zf_trainer_save(t, path, NULL), 0);
         for (int is_load = 0; is_load < 2; ++is_load) {
             memset(g, 0x3f, sizeof g);
             ck_assert_int_ge(zf_trainer_ready(t, 0), 0);
@@ -269,6 +393,10 @@ ZT_TEST(test_written_weights) {
     set_gradients(3);
     ck_assert_int_eq(zf_trainer_step(t, 0.01), ZF_ERR_OVERWRITTEN);
     contains(zf_trainer_error(t), "params_changed");
+    w[0][2] = NAN;
+    ck_assert_int_eq(zf_trainer_params_changed(t), ZF_ERR_NONFINITE);
+    contains(zf_trainer_error(t), "\"a\"");
+    w[0][2] = 0.5f;
     ck_assert_msg(zf_trainer_params_changed(t) == ZF_OK, "%s", zf_trainer_error(t));
     ck_assert_msg(zf_trainer_step(t, 0.01) == ZF_SUBMITTED, "%s", zf_trainer_error(t));
     train(t, 4, 6);
