@@ -24,7 +24,7 @@ class BeforeTheStep(TorchTest):
             opts[-1].bind()
         opts[0].register_step_pre_hook(lambda *_: time.sleep(0.03))  # backward of a larger model
         if not announces:
-            opts[0]._binding.feed.announce = None
+            opts[0]._binding.feed.begin = None
         schedules = [torch.optim.lr_scheduler.LambdaLR(opt, lambda i: 1 / (1 + i)) for opt in opts]
         for i in range(self.N_STEPS):
             for model, opt, schedule in zip(models, opts, schedules):

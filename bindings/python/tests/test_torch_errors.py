@@ -95,7 +95,7 @@ class Constructor(TorchTest):
                             ({"accumulation_steps": "2"}, "accumulation_steps = '2'"), ({"model": 3}, "model is a int"),
                             ({"config": 3}, "config is a int"), ({"fetch": True}, "fetch=True needs model"),
                             ({"fused": True}, r"\Afused=True.*leave it out.*\Z"), ({"foreach": True}, r"\Aforeach=True.*leave it out.*\Z"),
-                            ({"capturable": True}, r"\Acapturable=True.*leave it out.*\Z"), ({"maximize": True}, r"\Amaximize=True.*negate the loss.*\Z"),
+                            ({"capturable": True}, r"\Acapturable=True.*leave it out.*\Z"),
                             ({"differentiable": True}, r"\Adifferentiable=True.*outside of autograd.*\Z"), ({"amsgrad": True}, r"\Aamsgrad=True.*two moments.*\Z"),
                             ({"topk_ratio": 0.1}, r'config=\{"zenflow\.topk_ratio'), ({"update_interval": 4}, r'config=\{"zenflow\.update_interval')):
             with self.subTest(wrong=wrong), self.assertRaisesRegex(zfplugin.ArgumentError, said):
@@ -151,7 +151,7 @@ class WrongGroups(TorchTest):
         before = values_of(model)
         for key, value, said in (("lr", None, "group 0: lr = None"), ("lr", -1.0, "lr = -1"), ("lr", float("nan"), "lr = nan"),
                                  ("lr", float("inf"), "lr = inf"), ("betas", 0.9, "two numbers"),
-                                 ("maximize", True, "maximize=True is not supported"), ("amsgrad", True, "amsgrad=True is not supported")):
+                                 ("amsgrad", True, "amsgrad=True is not supported")):
             with self.subTest(key=key, value=value):
                 good = opt.param_groups[0].get(key)
                 opt.param_groups[0][key] = value

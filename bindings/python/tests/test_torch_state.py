@@ -5,7 +5,7 @@ import io
 import tempfile
 from pathlib import Path
 
-from support import ALL_SELECTED, FEW, SYNCHRONOUS, TorchTest, config, mlp, plain_step, torch, train, values_of
+from support import ALL_SELECTED, FEW, SYNCHRONOUS, TorchTest, config, mlp, plain_step, step_in, torch, train, values_of
 import zfplugin
 
 MODES = {"synchronous": SYNCHRONOUS, "all selected": ALL_SELECTED, "windows": FEW,
@@ -144,22 +144,63 @@ class Resume(TorchTest):
         def cut(saved):
             saved["zenflow"]["index"] = saved["zenflow"]["index"][:-20]
 
+        def flip_weight(saved):
+            saved["zenflow"]["arrays"][4]["w"].view(torch.uint8)[3] ^= 1
+
         self.refused(flip, zfplugin.CheckpointError)
+        self.refused(flip_weight, zfplugin.CheckpointError, "w/3.weight.*damaged")
+        self.refused(lambda saved: saved["zenflow"]["arrays"].pop(2), zfplugin.CheckpointError, "zenflow")
+        self.refused(lambda saved: saved["zenflow"]["arrays"][2].update(w=torch.zeros(2)), zfplugin.CheckpointError, "w of 2.weight has 8 bytes")
+        self.refused(lambda saved: saved["state"][2].update(exp_avg=torch.zeros(2)), zfplugin.CheckpointError, 'exp_avg of "2.weight"')
+        self.refused(lambda saved: saved["state"][2].pop("exp_avg"), zfplugin.CheckpointError, "another optimizer")
         self.refused(lambda saved: saved["zenflow"]["blobs"].pop(largest(saved)), zfplugin.ZfError)
         self.refused(cut, zfplugin.CheckpointError)
         self.refused(lambda saved: saved.update(zenflow={"moments": torch.zeros(3)}), zfplugin.CheckpointError, "zenflow")
 
-    def test_what_get_state_dict_keeps(self):
-        """torch.distributed.checkpoint drops what its form has no place for."""
+    def test_every_form_of_get_state_dict(self):
+        """Of torch.distributed.checkpoint, through its files: weights, moments and masters to the bit, into an optimizer that has a state and
+        into one that has none."""
         try:
-            from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+            import torch.distributed.checkpoint as dcp
+            from torch.distributed.checkpoint.state_dict import (StateDictOptions, get_optimizer_state_dict, get_state_dict, set_optimizer_state_dict,
+                                                                 set_state_dict)
         except ImportError:
             self.skipTest("torch 2.3")
-        model, opt = self.alone()
-        train(model, opt, range(3))
-        kept = get_optimizer_state_dict(model, opt)
-        self.refused(lambda saved: (saved.pop("zenflow"), saved.update(state=kept["state"])), zfplugin.CheckpointError,
-                     r"get_state_dict\(\).*save\(directory\).*adamw_state_dict\(\)")
+        forms = [{}, {"full_state_dict": True}, {"full_state_dict": True, "cpu_offload": True}, {"cpu_offload": True},
+                 {"flatten_optimizer_state_dict": True}]
+        for dtype, mode in ((torch.float32, SYNCHRONOUS), (torch.bfloat16, SYNCHRONOUS), (torch.float32, FEW)):
+            first, one_step = mlp(dtype=dtype), step_in(dtype)
+            opt1 = self.zenflow(first, lr=1e-2, config=config(mode), model=first)
+            train(first, opt1, range(7), one_step)
+            saved = copy.deepcopy([get_state_dict(first, opt1, options=StateDictOptions(**form)) for form in forms])
+            opt1.flush()
+            state = opt1.state_dict()["state"]
+            train(first, opt1, range(7, 10), one_step)
+            for form, (weights, moments) in zip(forms, saved):
+                for n_steps in (0, 2):
+                    with self.subTest(form=form, dtype=dtype, n_steps=n_steps), tempfile.TemporaryDirectory() as folder:
+                        options = StateDictOptions(**form)
+                        dcp.save({"model": weights, "opt": moments}, checkpoint_id=folder, no_dist=True)
+                        second = mlp(seed=5, dtype=dtype)
+                        opt2 = self.zenflow(second, lr=0.5, config=config(mode), model=second)
+                        train(second, opt2, range(n_steps), one_step)
+                        target = dict(zip(("model", "opt"), get_state_dict(second, opt2, options=options)))
+                        dcp.load(target, checkpoint_id=folder, no_dist=True)
+                        set_state_dict(second, opt2, model_state_dict=target["model"], optim_state_dict=target["opt"], options=options)
+                        found = opt2.state_dict()["state"]
+                        self.assertEqual((found.keys(), opt2.param_groups[0]["lr"]), (state.keys(), 1e-2))
+                        for number, entry in found.items():
+                            self.assertEqual(entry.keys(), state[number].keys())
+                            self.assertTrue(all(torch.equal(entry[name], state[number][name]) for name in entry), number)
+                        if mode is SYNCHRONOUS:
+                            train(second, opt2, range(7, 10), one_step)
+                            self.assert_equal(first, second)
+                        opt2.close()
+            set_optimizer_state_dict(first, opt1, get_optimizer_state_dict(first, opt1, submodules={first[2], first[5]}))
+            opt1.close()
+            part = self.zenflow(first[2].named_parameters(), lr=1e-2, config=config(mode))  # of a part of the model
+            one_step(first, part, 0)
+            set_optimizer_state_dict(first[2], part, get_optimizer_state_dict(first[2], part))
 
     def test_of_something_else(self):
         self.refused(lambda saved: None, zfplugin.CheckpointError, "0.weight", other=mlp(width=16))
@@ -203,7 +244,7 @@ class Resume(TorchTest):
     def test_groups_of_another_optimizer(self):
         model, opt = self.alone()
         for other, said in ((torch.optim.SGD(model.parameters(), lr=0.1), "betas is missing"),
-                            (torch.optim.AdamW(model.parameters(), maximize=True), "maximize=True")):
+                            (torch.optim.AdamW(model.parameters(), amsgrad=True), "amsgrad=True")):
             with self.assertRaisesRegex(zfplugin.ArgumentError, said):
                 opt.load_state_dict(other.state_dict())
         for nothing in ({}, None):

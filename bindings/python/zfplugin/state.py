@@ -5,6 +5,8 @@ Model: a checkpoint is a JSON index and safetensors files of plain tensors per l
 this module only moves bytes. Save between steps: gradients that were delivered but not stepped are not part of it. Load
 checks everything before it changes anything, and needs parameters bound by the same names and shapes.
 """
+import bisect
+import collections
 import ctypes as C
 import json
 import os
@@ -64,6 +66,16 @@ def _shift(part, number, delta):
             _shift(inner, number, delta)
 
 
+def within(spans, first, end):
+    """Of spans (first, end, what) in order, which do not overlap, those that meet this one, cut to it: (first, end, what, first of it uncut)."""
+    at = max(0, bisect.bisect(spans, (first, 1 << 63)) - 1)
+    while at < len(spans) and spans[at][0] < end:
+        begin, behind, what = spans[at]
+        at += 1
+        if max(begin, first) < min(behind, end):
+            yield max(begin, first), min(behind, end), what, begin
+
+
 class Blobs:
     """zf_state_store_t over {name: bytearray}. A Python error inside a callback ends the call and is raised after it."""
 
@@ -72,6 +84,8 @@ class Blobs:
     def __init__(self, blobs=None):
         self.blobs = {} if blobs is None else blobs
         self.problem = None
+        self._over = collections.defaultdict(list)  # of each blob, in order: (first, end, address) of memory that is read in its place
+        self._kept = []  # what that memory belongs to
         self._open, self._at = None, 0
 
     def table(self):
@@ -79,6 +93,14 @@ class Blobs:
         members = dict(_abi.StateStore._fields_)
         return _abi.StateStore(struct_size=C.sizeof(_abi.StateStore), **{
             name: members[name](self._guarded(getattr(self, "_" + name))) for name in ("begin", "write", "end", "size", "read", "want")})
+
+    def put(self, name, at, address, nbytes, owner):
+        """From now on this memory is read at this place of a blob, which may end before it. owner: is kept alive."""
+        over = self._over[name]
+        number = bisect.bisect(over, (at,))
+        is_there = number < len(over) and over[number][0] == at
+        over[number:number + is_there] = [(at, at + nbytes, address)]
+        self._kept.append(owner)
 
     def own(self, name, shape):
         """What of a parameter is here, as an index."""
@@ -111,19 +133,23 @@ class Blobs:
             raise errors.InternalError(f"a blob of {len(self._open)} bytes got {self._at}")
 
     def _size(self, name, out):
-        blob = self.blobs.get(C.string_at(name).decode())
+        name = C.string_at(name).decode()
+        blob = self.blobs.get(name)
         if blob is None:
             return -1
-        C.c_uint64.from_address(out).value = len(blob)
+        C.c_uint64.from_address(out).value = max([len(blob), *(end for _, end, _ in self._over[name][-1:])])
         return 0
 
     def _read(self, name, offset, out, nbytes):
-        part = memoryview(self.blobs[C.string_at(name).decode()])[offset:offset + nbytes]
-        if len(part) != nbytes:
-            return -1
-        if nbytes:
-            C.memmove(out, bytes(part), nbytes)
-        return 0
+        name = C.string_at(name).decode()
+        part = memoryview(self.blobs[name])[offset:offset + nbytes]
+        n_read = len(part)
+        if n_read:
+            C.memmove(out, bytes(part), n_read)
+        for begin, end, address, at in within(self._over[name], offset, offset + nbytes):
+            C.memmove(out + begin - offset, address + begin - at, end - begin)
+            n_read += max(0, end - max(begin, offset + len(part)))
+        return 0 if n_read == nbytes else -1
 
     def _want(self, name, offset, nbytes):
         """With STATE_OWN: what will be read; name = None: that was all."""

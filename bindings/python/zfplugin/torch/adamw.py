@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking over what torch.optim.AdamW (or Adam) left: its moments and update counts, written into a compact checkpoint of this
-optimizer, which the plugin then loads as any other. So a run that began with torch's optimizer goes on with ZenFlow, and one whose
-parameters are cut over processes goes on with another number of them: its state_dict() has entries of this form.
+"""Taking over what torch.optim.AdamW (or Adam) left: its moments and update counts, put into a compact checkpoint of this
+optimizer, which the plugin then loads as any other. So a run that began with torch's optimizer goes on with ZenFlow, and one that comes
+through torch.distributed.checkpoint, on another number of processes too: state_dict() has entries of this form.
 
 Places and checksums stand in the checkpoint's index (zf.state/1); per element m is exp_avg and v is exp_avg_sq, in fp32; n,
 per matrix or per channel, is the number of updates. Weights are the parameters' own, but for 16-bit ones whose entry has a master.
@@ -17,19 +17,27 @@ from .cut import is_cut, local
 MASTER = "master"
 
 
-def is_one(saved, names):
-    """Whether a state_dict()'s "state", which is not empty, has a count and these moments."""
-    return names is not None and all(isinstance(entry, dict) and set(entry) - {MASTER} == {"step", *names}
-                                     for entry in saved.values())
+def is_one(entries, names):
+    """Whether these have a count and the moments of their rule. names: of the moments by number; those of a callback may be fewer."""
+    def has(entry, names):
+        members = set(entry) - {MASTER} if isinstance(entry, dict) else ()
+        return members == {"step", *names} if names else "step" in members and members <= {"step", "m", "v"}
+
+    return all(has(entry, names[number]) for number, entry in entries.items())
 
 
-def entries(saved, table, store=None):
-    """{name: AdamW's entry} of a state dict whose parameters stand in the order of the table; of what is cut this process's part,
-    and of all with a store, sharded.Rows."""
-    order = [number for group in saved["param_groups"] for number in group["params"]]
-    return {name: {member: value if member == "step" else store.part(value, name) if store else _part(value, param, f"{member} of \"{name}\"")
-                   for member, value in saved["state"][number].items()}
-            for number, name, param in zip(order, table.names, table.params) if number in saved["state"]}
+def numbers_in(saved):
+    """The numbers of a state dict's parameters, in order."""
+    return [number for group in saved["param_groups"] for number in group["params"]]
+
+
+def entries(saved, table, names, store=None):
+    """{name: AdamW's entry} of saved, {number: entry}. names: the parameters' by number; of what is cut this process's part, and of all
+    with a store, sharded.Rows."""
+    params = dict(zip(table.names, table.params))
+    return {name: {member: value if member == "step" else store.part(value, name) if store else _part(value, params[name], f"{member} of \"{name}\"")
+                   for member, value in saved[number].items()}
+            for number, name in names.items() if number in saved and name in params}
 
 
 def warn_of_decay(groups, rules, log):
@@ -54,15 +62,15 @@ def _part(value, param, what):
 
 
 def blobs_with(instance, found, names, is_all=True, store=None):
-    """A compact checkpoint of the instance with these moments, called as names says, in it: state.Blobs, or the store. is_all: what has none
-    begins afresh, and the count of steps is theirs; else the rest is as it is."""
+    """A compact checkpoint of the instance with these moments in it: state.Blobs, or the store. names: what a parameter's are called, by
+    name. is_all: what has none begins afresh, and the count of steps is theirs; else the rest is as it is."""
     store = store or state.Blobs()
     state.save(instance, store, compact=True)
     index = state.read_index(store.blobs)
     for param in index["params"]:
         if not is_all and param["name"] not in found:
             continue
-        _put(store, index["files"], param, found.get(param["name"]), names)
+        put(store, index, param, found.get(param["name"]), names(param["name"]))
     clocks, n_steps = index["clocks"], 0 if not is_all else max((int(entry["step"]) for entry in found.values()), default=0)
     clocks["steps_before"] = max(clocks["steps_before"], n_steps - clocks["step"])
     clocks["steps_applied"] = max(clocks["steps_applied"], n_steps)
@@ -70,13 +78,16 @@ def blobs_with(instance, found, names, is_all=True, store=None):
     return store
 
 
-def _put(store, files, param, entry, names):
+def put(store, index, param, entry, names, n_before=None):
+    """Puts an entry in the place of what a saved state has of a parameter; without one it begins afresh. n_before: the counts, where
+    they stay if the entry's count is the largest of them."""
     name = param["name"]
     own = store.own(name, param["shape"])
     shape = torch.empty(param["shape"], device="meta")[own].shape
     if entry is None:  # it never had a gradient
         entry = {"step": 0, **{member: torch.zeros(shape, device="cpu") for member in names}}
-    values = {"n": torch.full((param["tensors"]["n"]["nbytes"] // 4,), int(entry["step"]), dtype=torch.int32, device="cpu")}
+    is_counted = n_before is not None and int(entry["step"]) == int(n_before.max())
+    values = {} if is_counted else {"n": torch.full((param["tensors"]["n"]["nbytes"] // 4,), int(entry["step"]), dtype=torch.int32, device="cpu")}
     held = [(member, array) for member, array in zip(names, "mv") if array in param["tensors"]]
     for member, array in [*held, *([(MASTER, "w")] if MASTER in entry else [])]:
         values[array] = entry[member].detach().to("cpu", torch.float32).contiguous()
@@ -86,10 +97,10 @@ def _put(store, files, param, entry, names):
         if own is ... and not values[array].isfinite().all():  # of some rows: all processes find it in the load
             raise errors.CheckpointError(f'load_state_dict: {member} of "{name}" has a value that is not finite')
     for array, tensor in values.items():
-        place, raw = param["tensors"][array], C.string_at(tensor.data_ptr(), tensor.nbytes)
+        place = param["tensors"][array]
         at = place["offset"] + (0 if own is ... or array == "n" else own.start * (place["nbytes"] // param["shape"][0]))
-        store.blobs[files[place["file"]]["name"]][at:at + len(raw)] = raw
+        store.put(index["files"][place["file"]]["name"], at, tensor.data_ptr(), tensor.nbytes, tensor)
         if own is ... or array == "n":
-            place["crc32"] = zlib.crc32(raw)
+            place["crc32"] = zlib.crc32((C.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr()))
         else:
             del place["crc32"]  # nobody has all of it

@@ -100,7 +100,7 @@ class Binding:
             elem_size=C.sizeof(_abi.GroupHyper), unscale=1.0, stream=C.addressof(self.instance.stream)) for _ in range(2))
         self._waits = self.fetcher is not None and not self.instance.place.is_stream
         self.groups = groups  # of the optimizer: what it says when backward begins is expected of the step
-        self.feed.announce = self._announce
+        self.feed.begin = self._begin_step
         self._raw_report = _abi.StepReport(struct_size=C.sizeof(_abi.StepReport))
 
     def _warn_of_names(self, table):
@@ -126,6 +126,9 @@ class Binding:
             settle(self.table.trained)
         if self._joint_norm is not None:
             self._joint_norm.check()
+        if self.table.turn(groups) and self.feed.is_releasing and any(self.feed.fired):
+            raise errors.StateError("release_gradients=True: maximize of a group was changed between backward and step(), and gradients were "
+                                    "given back: change it after step()")
         written = self.feed.complete()
         self._settle_frozen()
         hyper_groups.check_rules(groups, self._rule, self.rules)
@@ -144,8 +147,12 @@ class Binding:
         self._end_step(written)
         return self._raw_report
 
-    def _announce(self):
-        """The step is expected to be as param_groups say now, and as the last one was otherwise."""
+    def _begin_step(self, is_early):
+        """The first gradient of a step is about to be delivered. is_early: the step is expected to be as param_groups say now, and as the
+        last one was otherwise."""
+        self.table.turn(self.groups)
+        if not is_early:
+            return
         hyper_groups.write(self.groups, self._hyper_words, GROUP_WORDS)
         self._expected.clip_norm = self._args.clip_norm
         self.instance.call(self.instance.table.announce, C.byref(self._expected), doing="announce")
@@ -407,7 +414,7 @@ class Binding:
         found = {table.names[i]: self._left.pop(id(p))[2] for i, p in table.trainable if id(p) in self._left}
         found = {name: entry for name, entry in found.items() if entry is not None}
         if found:
-            state.load(self.instance, adamw.blobs_with(self.instance, found, moments.names_of(None), is_all=False))
+            state.load(self.instance, adamw.blobs_with(self.instance, found, lambda _: moments.names_of(None), is_all=False))
             table.remember()
 
     def _say_bound_again(self, before):

@@ -1,42 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
 """state_dict() of a ZenFlow: plain tensors and text, so that torch.load(weights_only=True) reads it.
 
-    {"state": {number: ...}, "param_groups": [...], "zenflow": {"index": <JSON text>, "blobs": {name: uint8 tensor},
-                                                         "n_flushed_steps": <steps that still end with a flush>,
-                                                         "part": {"rank", "n_ranks"} of parameters cut over processes,
-                                                         "edited": {name: tensor},
-                                                         "at_rest": [names]}}
+    {"state": {number: {"step", "exp_avg", "exp_avg_sq"}}, "param_groups": [...],
+     "zenflow": {"index": <JSON text>, "blobs": {name: uint8 tensor}, "arrays": {number: {"w", "n"}},
+                 "n_flushed_steps": <steps that still end with a flush>, "part": {"rank", "n_ranks"} of parameters cut over processes,
+                 "edited": {name: tensor}, "at_rest": [names]}}
 
-"at_rest" names frozen parameters whose updates have all arrived. "edited" is there where somebody else wrote weights that no step has followed yet: their values. The blobs are the plugin's own safetensors files (zf.state/1): exact, in mid-window too. "zenflow" is missing before the
-first step: there is nothing to save but the groups.
+"state" is what torch's optimizers have: moments and counts that flush() would leave, with the fp32 master of 16-bit weights. An edit of
+it acts. torch.optim.AdamW and torch.distributed.checkpoint take it, which drop "zenflow".
 
-"state" says that torch's optimizers cannot read it. Where parameters are cut over processes it has moments and counts as torch's
-optimizers do, those that flush() would leave, as DTensors: what torch.distributed.checkpoint takes, which drops "zenflow", and gives
-to another number of processes.
+"zenflow" is the rest. Where nothing is open between two steps, as in exact mode, "blobs" are the heads of the plugin's own files (zf.state/1), and
+"arrays" have the weights and counts, by the numbers in "state". With windows "blobs" are those files whole, exact in mid-window;
+"seal" has checksums of "state" then, since an edit of it would not act. "at_rest" names frozen parameters whose updates have all arrived.
+"edited" is there where somebody else wrote weights that no step has followed yet: their values. "zenflow" is missing before the first
+step: there is nothing to save but the groups.
 """
 import ctypes as C
+import zlib
 
 import torch
 
 from .. import errors, state
 from . import adamw, moments
 from . import groups as hyper_groups
+from .cut import local
 from .parameters import is_automatic
 
 KEY = "zenflow"
+_DAMAGED = (ValueError, KeyError, TypeError, IndexError, AttributeError)
 
 
-def pack(instance):
+def hooked(hooks, optimizer, state_dict):
+    """What the optimizer's hooks make of a state dict, as in torch."""
+    for hook in hooks.values():
+        given = hook(optimizer, state_dict)
+        state_dict = state_dict if given is None else given
+    return state_dict
+
+
+def pack(instance, rules, masters, has_windows):
+    """(what "zenflow" has of the state, {name: entry}). rules, masters: as moments.read() has them; has_windows: some may be open."""
     store = state.Blobs()
-    state.save(instance, store)
-    index = store.blobs.pop(state.INDEX).decode()
-    return {"index": index,
-            "blobs": {name: torch.frombuffer(blob, dtype=torch.uint8) if blob else torch.empty(0, dtype=torch.uint8, device="cpu")
-                      for name, blob in store.blobs.items()}}
+    if has_windows:
+        state.save(instance, store)
+        index = store.blobs.pop(state.INDEX).decode()
+        return {"index": index, "blobs": {name: _bytes_in(blob) for name, blob in store.blobs.items()}}, moments.read(instance, rules, masters)
+    state.save(instance, store, compact=True)
+    index = state.read_index(store.blobs)
+    found = moments.entries_of(store, index, rules, masters)
+    def kept_of(param):  # what no entry has
+        names = moments.names_of(rules.get(param["name"]))
+        given = {*"mv"[:len(names)], *("w" if adamw.MASTER in found.get(param["name"], ()) else "")}
+        return [array for array in param["tensors"] if array not in given]
+
+    return {"index": store.blobs[state.INDEX].decode(),
+            "blobs": {file["name"]: _bytes_in(store.blobs[file["name"]][:file["header_nbytes"]]) for file in index["files"]},
+            "arrays": {param["id"]: {array: moments.array_of(store, index, param, array) for array in kept_of(param)}
+                       for param in index["params"]}}, found
+
+
+def _bytes_in(blob):
+    return torch.frombuffer(blob, dtype=torch.uint8) if blob else torch.empty(0, dtype=torch.uint8, device="cpu")
+
+
+def seal(entries):
+    """A checksum of each."""
+    def checksum(entry):
+        values = [local(torch.as_tensor(value)).detach().to("cpu", torch.float32).contiguous() for value in entry.values()]
+        return [zlib.crc32((C.c_ubyte * value.nbytes).from_address(value.data_ptr())) for value in values]
+
+    return {number: checksum(entry) for number, entry in entries.items()}
 
 
 def unpack(packed):
-    """Blobs of a packed state."""
+    """Blobs of a packed state, of one without windows the heads of files."""
     kept = []
     try:
         blobs = {state.INDEX: packed["index"].encode()}
@@ -44,12 +81,42 @@ def unpack(packed):
             tensor = tensor.detach().to("cpu", torch.uint8).contiguous()
             kept.append(tensor)
             blobs[name] = memoryview((C.c_ubyte * tensor.numel()).from_address(tensor.data_ptr())) if len(tensor) else b""
-    except (KeyError, TypeError, AttributeError) as problem:
-        raise errors.CheckpointError(f'load_state_dict: "{KEY}" is not what a ZenFlow optimizer saved '
-                                     f"({type(problem).__name__}: {problem})") from None
-    store = state.Blobs(blobs)
+        store = state.Blobs(blobs)
+        state.read_index(blobs)
+    except _DAMAGED as problem:
+        raise _damaged(problem) from None
     store.kept = kept  # their memory is read by the plugin
     return store
+
+
+def _damaged(problem):
+    return errors.CheckpointError(f'load_state_dict: "{KEY}" is not what a ZenFlow optimizer saved ({type(problem).__name__}: {problem})')
+
+
+def fill(store, packed, entries, table, rules):
+    """Puts entries, {number: entry}, and the other arrays of a state without windows into unpack()'s. rules: of the table's parameters by
+    name. Raises where entries were edited that would not act."""
+    index = state.read_index(store.blobs)
+    if "arrays" not in packed:
+        if packed.get("seal") != seal(entries):
+            raise errors.CheckpointError(f'load_state_dict: the moments in "state" are not those that were saved, and the windows in "{KEY}" '
+                                         f'would not know of it. Delete "{KEY}" of the dict: then the moments act, and windows begin again')
+        return
+    try:
+        found = adamw.entries(entries, table, {param["id"]: param["name"] for param in index["params"]})
+        for param in index["params"]:
+            held = packed["arrays"][param["id"]]
+            for array, tensor in held.items():
+                place, tensor = param["tensors"][array], tensor.detach().to("cpu").contiguous()
+                if tensor.nbytes != place["nbytes"]:
+                    raise ValueError(f"{array} of {param['name']} has {tensor.nbytes} bytes, {place['nbytes']} were saved")
+                store.put(index["files"][place["file"]]["name"], place["offset"], tensor.data_ptr(), tensor.nbytes, tensor)
+            adamw.put(store, index, param, found.get(param["name"]), moments.names_of(rules.get(param["name"])), held["n"])
+    except _DAMAGED as problem:
+        if isinstance(problem, errors.ZfError):
+            raise
+        raise _damaged(problem) from None
+    state.write_index(store.blobs, index)
 
 
 def fit_names(blobs, table):
@@ -58,7 +125,7 @@ def fit_names(blobs, table):
     try:
         index = state.read_index(blobs)
         saved = [(param["name"], list(param["shape"])) for param in index["params"]]
-    except (ValueError, KeyError, TypeError, IndexError):
+    except _DAMAGED:
         return {}  # damaged: loading says how
     own = [(table.names[i], list(table.shapes[i])) for i, _ in table.trainable
            if table.tied_to[i] is None and table.shapes[i].numel()]
@@ -75,7 +142,7 @@ def names(blobs):
     """Of the saved parameters."""
     try:
         return {param["name"] for param in state.read_index(blobs)["params"]}
-    except (ValueError, KeyError, TypeError, IndexError):
+    except _DAMAGED:
         return set()  # damaged: loading says how
 
 
@@ -107,21 +174,21 @@ def check_part(packed, spread):
                                      "torch.distributed.checkpoint, with get_state_dict(model, optimizer) and set_state_dict()")
 
 
-def check(groups, saved, names):
-    """Raises where saved, a whole state dict, is neither this optimizer's nor one of torch's with the same moments; before anything
-    changes. names: of the moments; None: a callback's."""
-    if not isinstance(saved, dict) or "param_groups" not in saved:
+def check(groups, saved, default):
+    """(the entries of parameters in saved, a whole state dict, by number; its groups, with own rules). Raises where it is neither this
+    optimizer's nor one of torch's with the same moments; before anything changes. default: the rule of groups that name none."""
+    if "param_groups" not in saved:
         raise errors.CheckpointError("load_state_dict: need what state_dict() gave: a dict with \"param_groups\"")
-    if KEY not in saved and any(entry == {KEY: moments.NOT_TORCHS} for entry in saved.get("state", {}).values()):
-        raise errors.CheckpointError(f'load_state_dict: the state itself, "{KEY}", is missing: get_state_dict() of torch.distributed.'
-                                     "checkpoint keeps \"state\" and \"param_groups\" alone, which is enough where parameters are cut "
-                                     "over processes. Else save state_dict() itself, save(directory), or adamw_state_dict()")
-    if saved.get("state") and KEY not in saved and not adamw.is_one(saved["state"], names):
+    _check_shape(groups, saved["param_groups"])
+    loaded, rules = groups_with_rules(groups, saved["param_groups"], default), hyper_groups.rules(groups, default)
+    names = {number: moments.names_of(rule) if rule else None for group, rule in zip(saved["param_groups"], rules) for number in group["params"]}
+    entries = {number: entry for number, entry in saved.get("state", {}).items() if number in names}
+    if not adamw.is_one(entries, names):
         raise errors.CheckpointError("load_state_dict: it holds the state of another optimizer, which cannot be taken over "
                                      "(torch's AdamW and Adam can, with rule adamw or adam); to go on with fresh moments load "
                                      '{**state_dict, "state": {}}')
-    _check_shape(groups, saved["param_groups"])
     hyper_groups.check_all(saved["param_groups"])
+    return entries, loaded
 
 
 def groups_with_rules(own, saved, default):

@@ -86,7 +86,7 @@ class GradientFeed:
         self.fixed_count = accumulation_steps or (1 if is_releasing else None)
         self.is_alone = is_alone
         self.is_promised = is_promised
-        self.announce = None            # called before the first delivery of a step that is early
+        self.begin = None               # called before the first delivery of a step; with whether it is early
         self.n_unchanged_steps = 0
         self.vote = vote
         self.is_agreed = False          # all ranks count gradients as final
@@ -206,6 +206,8 @@ class GradientFeed:
             try:
                 if self.is_releasing and self.expected[i] != NEVER and not self.instance.is_closed:
                     return self._hand_over(i, param)
+                if i in self.table.turned:
+                    return  # step() delivers another one
                 if not self.is_shipping or self.fired[i] != self.expected[i] or self.instance.is_closed:
                     return  # too early, or an unexpected one: step() delivers what is there then
                 if local(param).data_ptr() != self.table.addresses[i]:
@@ -235,6 +237,8 @@ class GradientFeed:
                                     "step() after a move")
         is_last = self.fired[i] == self.fixed_count
         self._early_flags()
+        if i in self.table.turned:
+            param.grad.neg_()
         self._collect(i, param.grad, _PART | (_abi.GRAD_LAST if is_last else _abi.GRAD_MORE))
         self.lent.append((self.held[i], self.held_storage[i]))
         self.held[i] = self.held_storage[i] = param.grad = None
@@ -257,8 +261,8 @@ class GradientFeed:
         is_final = self.is_promised or self.is_releasing or self.is_agreed or self.is_alone and self.n_unchanged_steps >= STEPS_UNTIL_FINAL
         if self.is_first:
             self.is_first = False
-            if is_final and self.announce is not None:
-                self.announce()
+            if self.begin is not None:
+                self.begin(is_final)
         return _FINAL if is_final else _WHOLE
 
     def _collect(self, i, grad, flags):
@@ -411,7 +415,7 @@ class GradientFeed:
             params = self.table.params
             for i in todo:
                 if i not in in_sets:
-                    self._collect(i, grad_of(params[i]), _WHOLE)
+                    self._collect(i, self._to_deliver(i), _WHOLE)
             self._ship(is_last=True)
             for ids in self.tied_sets:
                 self._ship_tied([i for i in ids if params[i].grad is not None])
@@ -440,7 +444,7 @@ class GradientFeed:
                     self.at_rest.append(i)
                 continue
             present.append(i)
-            if before is None:
+            if before is None or i in self.table.turned:
                 todo.append(i)
                 continue
             is_in_place = grad is before and grad.data_ptr() == address[i]
@@ -497,11 +501,16 @@ class GradientFeed:
                          "processes by the host): from now on they travel at step, without overlap. clip_norm=... keeps the "
                          "overlap", STEPS_UNTIL_OFF)
 
+    def _to_deliver(self, i):
+        """The gradient of what is minimized."""
+        grad = grad_of(self.table.params[i])
+        return grad.neg() if i in self.table.turned else grad
+
     def _ship_tied(self, ids):
         """Parameters on one storage have one gradient: the sum of theirs."""
         for i in ids:
             flags = _PART | (_abi.GRAD_LAST if i == ids[-1] else _abi.GRAD_MORE)
-            self._collect(i, grad_of(self.table.params[i]), flags | (_abi.GRAD_REPLACE if i == ids[0] else 0))
+            self._collect(i, self._to_deliver(i), flags | (_abi.GRAD_REPLACE if i == ids[0] else 0))
             if i != ids[0]:  # _collect replaces what was held; parts must add up
                 at = _ITEM_WORDS * (self._pending - 1) + 1
                 self._item_words[at] &= ~_abi.GRAD_REPLACE

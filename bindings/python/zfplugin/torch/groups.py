@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """param_groups: the source of truth, read at every step. What is refused is said with the group's number."""
+import copy
 import math
 import numbers
 import operator
@@ -10,12 +11,11 @@ from .. import errors
 from ..instance import RULES
 
 LEAST_EPS = 1e-30  # for 0, which the plugin refuses: with it an element that has never had a gradient stays, where torch makes it NaN
-_UNSUPPORTED = ("amsgrad", "maximize", "differentiable")
+_UNSUPPORTED = ("amsgrad", "differentiable")
 _WHY_NOT = {
     "fused": "it chooses among torch's implementations, and the plugin is its own: leave it out",
     "foreach": "it chooses among torch's implementations, and the plugin is its own: leave it out",
     "capturable": "the step cannot be captured in a CUDA graph: leave it out",
-    "maximize": "negate the loss instead",
     "differentiable": "the updates run outside of autograd",
     "amsgrad": "the plugin keeps two moments, AMSGrad needs a third",
 }
@@ -70,6 +70,21 @@ def check_all(groups):
         check(group, number)
 
 
+def packed(groups):
+    """As they stand in a state dict: with numbers for parameters."""
+    order = {number: at for at, number in enumerate(ids(groups))}
+    return [{**{key: value for key, value in group.items() if key != "params"}, "params": [order[id(p)] for p in group["params"]]}
+            for group in groups]
+
+
+def take(groups, saved):
+    """Makes them what a state dict says, in place. Parameters stay; names of theirs where it has none."""
+    for group, new in zip(groups, copy.deepcopy(saved)):
+        kept = {key: group[key] for key in ("param_names", "params") if key == "params" or key in group and key not in new}
+        group.clear()
+        group.update({**new, **kept})
+
+
 def rules(groups, default):
     """The rule of each; default: of a group that names none."""
     return [group.get("rule") or default for group in groups]
@@ -92,7 +107,7 @@ def write(groups, words, n_words):
             words[at + 2], words[at + 3] = group["betas"]
             words[at + 4] = group["eps"] or LEAST_EPS
             words[at + 5] = group["weight_decay"]
-            if group.get("maximize") or group.get("amsgrad"):
+            if group.get("amsgrad"):
                 break
             at += n_words
         else:
@@ -109,8 +124,8 @@ def members(groups):
 
 
 def ids(groups):
-    """id() of every parameter in the groups."""
-    return {id(p) for group in groups for p in group["params"]}
+    """id() of every parameter in the groups, in order."""
+    return dict.fromkeys(id(p) for group in groups for p in group["params"])
 
 
 def hold(groups, before):

@@ -5,7 +5,6 @@ They live in the plugin. What is given out are copies, read from a compact check
 that flush() would leave, without a flush. So they cost a pass over the whole state, when they are asked for.
 """
 import collections.abc
-import contextlib
 import weakref
 
 import torch
@@ -17,8 +16,6 @@ from .cut import local
 _NAMES = {"adamw": ("exp_avg", "exp_avg_sq"), "adam": ("exp_avg", "exp_avg_sq"), "lion": ("exp_avg",),
           "sgd": ("momentum_buffer",), "sgd_nesterov": ("momentum_buffer",), None: ("m", "v")}
 _ADAMW_GROUP = {"amsgrad": False, "maximize": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None}
-NOT_TORCHS = ("this is the state of zfplugin.torch.ZenFlow, in \"zenflow\" of this dict: torch's optimizers cannot go on with it; "
-              "opt.adamw_state_dict() makes one that AdamW can")
 
 
 def names_of(rule):
@@ -32,21 +29,30 @@ def read(instance, rules=None, masters=(), store=None):
     those whose fp32 weights are wanted, too, as "master". store: sharded.Rows, for those of this process."""
     store = store or state.Blobs()
     state.save(instance, store, compact=True)
-    index, out = state.read_index(store.blobs), {}
-    for param in index["params"]:
-        def array(name, dtype, param=param):
-            place = param["tensors"][name]
-            blob = store.blobs[index["files"][place["file"]]["name"]]
-            return torch.frombuffer(blob, dtype=dtype, count=place["nbytes"] // 4, offset=place["offset"])
+    return entries_of(store, state.read_index(store.blobs), rules, masters)
 
-        n_updates = int(array("n", torch.int32).max())
+
+def array_of(store, index, param, name):
+    """An array of a parameter in a saved state, flat, in the state's own memory."""
+    place = param["tensors"][name]
+    return torch.frombuffer(store.blobs[index["files"][place["file"]]["name"]], dtype=torch.int32 if name == "n" else torch.float32,
+                            count=place["nbytes"] // 4, offset=place["offset"])
+
+
+def entries_of(store, index, rules=None, masters=()):
+    """What read() gives, of a compact state that was saved, in its memory but where the store has rows. index: the store's."""
+    def values_of(param, array):
+        own, values = store.own(param["name"], param["shape"]), array_of(store, index, param, array).reshape(param["shape"])
+        return values if own is ... else values[own].clone()
+
+    out = {}
+    for param in index["params"]:
+        name, n_updates = param["name"], int(array_of(store, index, param, "n").max())
         if n_updates:
-            moments = [name for name in ("m", "v") if name in param["tensors"]]
-            names = _NAMES[rules.get(param["name"]) if rules else None]
-            pairs = [*zip(names, moments), *([(MASTER, "w")] if param["name"] in masters else [])]
-            out[param["name"]] = {"step": torch.tensor(float(n_updates), device="cpu"), **{
-                name: array(moment, torch.float32).reshape(param["shape"])[store.own(param["name"], param["shape"])].clone()
-                for name, moment in pairs}}
+            held = [array for array in ("m", "v") if array in param["tensors"]]
+            pairs = [*zip(_NAMES[rules.get(name) if rules else None], held), *([(MASTER, "w")] if name in masters else [])]
+            out[name] = {"step": torch.tensor(float(n_updates), device="cpu"), **{
+                member: values_of(param, array) for member, array in pairs}}
     return out
 
 
@@ -89,42 +95,50 @@ class State(collections.abc.MutableMapping):
     edit of one, which would do nothing, is an error at the next step. read: a bound method that gives the mapping."""
 
     def __init__(self, read):
-        self._read, self._entries, self._is_hidden = weakref.WeakMethod(read), None, False
+        self._read, self._entries = weakref.WeakMethod(read), None
         self._given, self._empty = {}, {}  # what entries held when they were read; of parameters without one
+        self.others = {}  # under keys that are no parameters: the trainer's own
 
     def _now(self):
-        if self._is_hidden or self._read() is None:
+        if self._read() is None:
             return {}
         if self._entries is None:
             self._entries = self._read()()
             self._given = {param: dict(entry) for param, entry in self._entries.items()}
         return self._entries
 
-    def __getitem__(self, param):
+    def __getitem__(self, key):
         """Empty where there is no entry, as torch's."""
+        if not isinstance(key, torch.Tensor):
+            return self.others.setdefault(key, {})
         now = self._now()
-        return now[param] if param in now else self._empty.setdefault(param, {})
+        return now[key] if key in now else self._empty.setdefault(key, {})
 
-    def __contains__(self, param):
-        return param in self._now()
+    def __contains__(self, key):
+        return key in (self._now() if isinstance(key, torch.Tensor) else self.others)
 
-    def get(self, param, default=None):
-        return self._now().get(param, default)
+    def get(self, key, default=None):
+        return (self._now() if isinstance(key, torch.Tensor) else self.others).get(key, default)
 
     def __iter__(self):
-        return iter(self._now())
+        return iter([*self._now(), *self.others])
 
     def __len__(self):
-        return len(self._now())
+        return len(self._now()) + len(self.others)
 
-    def __setitem__(self, param, entry):
-        """Only what stands there already."""
-        old = self._now().get(param, {})
-        if set(old) != set(entry) or not all(_is_kept(entry[name], old[name]) for name in old):
+    def __setitem__(self, key, value):
+        """Of a parameter only what stands there already."""
+        if not isinstance(key, torch.Tensor):
+            self.others[key] = value
+            return
+        old = self._now().get(key, {})
+        if set(old) != set(value) or not all(_is_kept(value[name], old[name]) for name in old):
             self.refuse()
 
-    def __delitem__(self, param):
-        self.refuse()
+    def __delitem__(self, key):
+        if isinstance(key, torch.Tensor):
+            self.refuse()
+        del self.others[key]
 
     def clear(self):
         self.refuse()
@@ -132,15 +146,6 @@ class State(collections.abc.MutableMapping):
     def refuse(self):
         raise errors.StateError("opt.state is a copy of what the plugin holds: it cannot be changed here. params_changed(params, "
                                 "reset=True) lets moments begin anew, load_state_dict() takes a state of AdamW")
-
-    @contextlib.contextmanager
-    def hidden(self):
-        """Within it the mapping is empty."""
-        self._is_hidden = True
-        try:
-            yield
-        finally:
-            self._is_hidden = False
 
     def forget(self, name_of):
         """The state changes now. Raises if somebody changed a copy; name_of: of a parameter, for that."""

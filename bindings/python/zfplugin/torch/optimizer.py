@@ -104,7 +104,8 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         groups, self._names = split_names(params)
         for name, param in in_model.items():
             self._names.setdefault(id(param), name)
-        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+                                  "maximize": bool(options_of_torchs.pop("maximize", None))})
         self._rule = rule if rule_callback is None else None
         held = [(self._names.get(id(p)), p) for group_ in self.param_groups for p in group_["params"]]
         if self._is_cut():
@@ -178,6 +179,8 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         names = {}
         if isinstance(param_group, dict) and "params" in param_group:
             (param_group,), names = split_names([param_group])
+            if any(("param_names" in group) != ("param_names" in param_group) for group in self.param_groups):
+                raise errors.ArgumentError("parameters of some groups have names, of others none: name all of them, or none")
         super().add_param_group(param_group)
         binding = self._binding
         before = self._names if binding is None else binding.names
@@ -222,23 +225,33 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         """Groups, and the plugin's exact state as plain tensors and text (checkpoint.py). Between steps. Nothing changes:
         weights that somebody else wrote since the last step are saved as such, and followed at the next one. With group= moments and
         counts alone, of all processes, as torch's optimizers have them (sharded_state: its rows): a call that all of them make together."""
-        out, binding = self._packed_groups(), self._binding
-        if binding is not None:
-            self._take_written()
-            out["state"] = {number: {"zenflow": moments.NOT_TORCHS} for number, _ in binding.table.trainable}
-            if self._is_together or binding.table.spread is not None and None not in binding.rules:
-                entries = self._read_moments()
-                out["state"] = {number: entries[p] for number, p in binding.table.trainable if p in entries}
-            if self._is_together:
-                return out
-            edited = binding.edited_values(self.param_groups)
-            packed = checkpoint.pack(self._instance)
-            part = binding.table.spread.part() if binding.table.spread is not None else None
-            at_rest = binding.names_at_rest()
-            out[checkpoint.KEY] = {**packed, "n_flushed_steps": binding.n_flushed_steps,
-                                   **({"edited": edited} if edited else {}),
-                                   **({"at_rest": at_rest} if at_rest else {}), **({"part": part} if part else {})}
+        for hook in self._optimizer_state_dict_pre_hooks.values():
+            hook(self)
+        out = self._pack()
+        out["state"].update(self._state.others)
+        return checkpoint.hooked(self._optimizer_state_dict_post_hooks, self, out)
+
+    def _pack(self):
+        """What state_dict() gives, but for hooks."""
+        out, binding = {"state": {}, "param_groups": hyper_groups.packed(self.param_groups)}, self._binding
+        if binding is None:
+            return out
+        self._take_written()
+        if self._is_together:
+            out["state"] = self._numbered(self._read_moments())
+            return out
+        edited = binding.edited_values(self.param_groups)
+        packed, found = checkpoint.pack(self._instance, binding.rules_by_name(), binding.table.names_of_16_bits(), self._tally.has_windows)
+        out["state"] = self._numbered(self._entries(found))
+        part, at_rest = binding.table.spread.part() if binding.table.spread is not None else None, binding.names_at_rest()
+        out[checkpoint.KEY] = {**packed, "n_flushed_steps": binding.n_flushed_steps,
+                               **({"seal": checkpoint.seal(out["state"])} if "arrays" not in packed else {}),
+                               **({"edited": edited} if edited else {}),
+                               **({"at_rest": at_rest} if at_rest else {}), **({"part": part} if part else {})}
         return out
+
+    def _numbered(self, entries):
+        return {number: entries[p] for number, p in self._binding.table.trainable if p in entries}
 
     @torch.no_grad()
     def adamw_state_dict(self):
@@ -248,7 +261,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         moments.check_rules(rules)
         numbers = {id(p): n for n, p in enumerate(p for group in self.param_groups for p in group["params"])}
         entries = {numbers[id(p)]: entry for p, entry in self._read_moments(is_whole=True).items()}
-        return moments.adamw_state_dict(self._packed_groups()["param_groups"], entries, rules)
+        return moments.adamw_state_dict(hyper_groups.packed(self.param_groups), entries, rules)
 
     @property
     def state(self):
@@ -257,53 +270,57 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
 
     @state.setter
     def state(self, given):
-        """An empty one lets moments begin anew, as in torch, whose constructor puts one here."""
-        if self._binding is None or given is self._state:
+        """Without entries of parameters it lets moments begin anew, as in torch, whose constructor puts an empty one here."""
+        if given is self._state:
             return
-        if given:
+        if any(isinstance(key, torch.Tensor) for key in given):
             self._state.refuse()
-        self._forget_copies()
-        self.params_changed(reset=True)
+        self._state.others = dict(given)
+        if self._binding is not None:
+            self._forget_copies()
+            self.params_changed(reset=True)
 
     @torch.no_grad()
     def load_state_dict(self, state_dict):
         """The run goes on to the bit, weights included. Whole or not at all; names and shapes must be the saved ones.
         What was saved before the first step begins anew: fresh moments and windows, weights as they are. A state of
         torch.optim.AdamW or Adam is taken over: its moments and update counts, weights as they are."""
+        state_dict = checkpoint.hooked(self._optimizer_load_state_dict_pre_hooks, self, dict(state_dict or {}))
         self._forget_copies()
-        rules = self._rules()
-        is_spread = self._is_cut() or self._is_together
-        names = moments.names_of(rules[0]) if moments.are_adamws(rules) or is_spread and len(set(rules)) == 1 else None
-        checkpoint.check(self.param_groups, state_dict, names)
-        loaded = checkpoint.groups_with_rules(self.param_groups, state_dict["param_groups"], self._rule)
-        packed = state_dict.get(checkpoint.KEY) if state_dict.get("state") else None  # emptied by hand: moments begin anew
-        if packed is not None or self._binding is not None and not state_dict.get("state"):
+        saved = state_dict.get("state", {})
+        packed = state_dict.get(checkpoint.KEY) if saved else None
+        if packed is not None or self._binding is not None and not saved:
             self._refuse_shared("load_state_dict")
-        if packed is not None:
+        entries, loaded = checkpoint.check(self.param_groups, state_dict, self._rule)
+        if packed is not None and entries:  # none: emptied by hand, moments begin afresh
             blobs = checkpoint.unpack(packed)
             self.bind()
-            self._binding.keep_states(self.param_groups, checkpoint.names(blobs.blobs))
-            checkpoint.check_part(packed, self._binding.table.spread)
-            renamed = checkpoint.fit_names(blobs.blobs, self._binding.table)
+            binding = self._binding
+            binding.keep_states(self.param_groups, checkpoint.names(blobs.blobs))
+            checkpoint.check_part(packed, binding.table.spread)
+            renamed = checkpoint.fit_names(blobs.blobs, binding.table)
             if renamed:
                 self.log.warning("the state was saved under other names; it is read by position, since all shapes fit")
-            edited = checkpoint.edited_in(packed, renamed, self._binding.table)
+            edited = checkpoint.edited_in(packed, renamed, binding.table)
+            checkpoint.fill(blobs, packed, entries, binding.table, binding.rules_by_name())
             self._load(blobs, at_rest=[renamed.get(name, name) for name in packed.get("at_rest", ())])
-            self._binding.n_flushed_steps = int(packed.get("n_flushed_steps", 0))
-            self._binding.table.put_edits(edited)
-        elif state_dict.get("state"):
+            binding.n_flushed_steps = int(packed.get("n_flushed_steps", 0))
+            binding.table.put_edits(edited)
+        elif entries:
             self.bind()
             self._binding.follow(self.param_groups)
-            store = self._rows()
-            found = adamw.entries(state_dict, self._binding.table, store)
+            store, table = self._rows(), self._binding.table
+            found = adamw.entries(entries, table, dict(zip(adamw.numbers_in(state_dict), table.names)), store)
             self._binding.keep_states(self.param_groups, found)
-            adamw.warn_of_decay(state_dict["param_groups"], rules, self.log)
-            self._load(adamw.blobs_with(self._instance, found, names, store=store))
+            adamw.warn_of_decay(state_dict["param_groups"], self._rules(), self.log)
+            rule_of = self._binding.rules_by_name()
+            self._load(adamw.blobs_with(self._instance, found, lambda name: moments.names_of(rule_of[name]), store=store))
         elif self._binding is not None:
             self._restart()
-        super().load_state_dict({"state": {}, "param_groups": loaded})
-        if self._binding is not None:
-            self._binding.groups = self.param_groups  # torch has made new ones
+        hyper_groups.take(self.param_groups, loaded)
+        self._state.others = {key: value for key, value in saved.items() if key not in entries}
+        for hook in self._optimizer_load_state_dict_post_hooks.values():
+            hook(self)
 
     def __deepcopy__(self, memo):
         raise TypeError("a ZenFlow optimizer cannot be copied: its masters and moments live in the plugin. Make a new "
@@ -479,11 +496,6 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         binding.follow(self.param_groups, is_quiet=is_quiet)
         return binding
 
-    def _packed_groups(self):
-        """torch's state dict: the groups, with numbers for parameters."""
-        with self._state.hidden():
-            return super().state_dict()
-
     def _find_place(self):
         params = [cut.local(p) for group in self.param_groups for p in group["params"]]
         return devices.of([p for p in params if p.requires_grad] or params, self._names)
@@ -513,13 +525,15 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     def _read_moments(self, is_whole=False):
         if self._binding is None:
             return {}
-        table, is_spread = self._binding.table, self._is_together or self._binding.table.spread is not None
-        store = None if is_whole else self._rows()
-        if self._ranks is not None and None in self._binding.rules:
+        binding, store = self._binding, None if is_whole else self._rows()
+        if self._ranks is not None and None in binding.rules:
             self._refuse_shared("state")
-        found = moments.read(self._instance, self._binding.rules_by_name(),
-                             {table.names[i] for i, p in table.trainable if is_spread and p.element_size() < 4}, store)
-        if is_spread:
+        return self._entries(moments.read(self._instance, binding.rules_by_name(), binding.table.names_of_16_bits(), store), store)
+
+    def _entries(self, found, store=None):
+        """{parameter: entry} of {name: entry}, each member placed as its parameter is."""
+        table = self._binding.table
+        if self._is_together or table.spread is not None:
             moments.add_empty(found, {table.names[i]: p for i, p in table.trainable if not table.shapes[i].numel()})
         like = store.like if store is not None else lambda value, p, _: cut.like(value, p)
         return {p: {member: value if member == "step" else like(value, p, name) for member, value in found[name].items()}

@@ -48,27 +48,26 @@ with contextlib.suppress(Exception):
 
 
 def split_names(params):
-    """params as torch takes them, or (name, parameter) pairs, in groups or not: (list of groups or parameters without
-    names, {id(parameter): name})."""
+    """params as torch takes them, or (name, parameter) pairs, in groups or not: (list of groups, the names of each beside its
+    parameters, {id(parameter): name})."""
     names = {}
 
-    def strip(entries):
-        if isinstance(entries, torch.Tensor):
-            return entries
-        plain = []
-        for entry in entries:
-            if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
-                names[id(entry[1])] = entry[0]
-                entry = entry[1]
-            plain.append(entry)
-        return plain
+    def strip(group):
+        entries = [*group["params"]] if not isinstance(group["params"], (torch.Tensor, set)) else []
+        named = {at: entry for at, entry in enumerate(entries) if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str)}
+        if not named:
+            return {**group, **({"params": entries} if entries else {})}
+        if len(named) < len(entries):
+            raise errors.ArgumentError(f"{len(entries) - len(named)} of {len(entries)} parameters have no name: give a name to all of them, or to none")
+        names.update({id(param): name for name, param in entries})
+        return {**group, "params": [param for _, param in entries], "param_names": [name for name, _ in entries]}
 
-    if isinstance(params, torch.Tensor):
+    if isinstance(params, (torch.Tensor, set)):
         return params, names
-    plain = strip(params)
-    groups = [{**entry, "params": strip(entry["params"])} if isinstance(entry, dict) and "params" in entry else entry
-              for entry in plain]
-    return groups, names
+    entries = [*params]
+    if entries and not isinstance(entries[0], dict):
+        entries = [{"params": entries}]
+    return [strip(entry) if isinstance(entry, dict) and "params" in entry else entry for entry in entries], names
 
 
 def is_automatic(name):
@@ -130,6 +129,7 @@ class ParameterTable:
         for param, name, is_frozen in zip(self.params, self.names, self.frozen):
             _check(param, name, is_frozen, place)
         self.place = place
+        self.turned = frozenset()  # ids of those whose groups maximize
         self.trainable = [(i, p) for i, p in enumerate(self.params) if not self.frozen[i]]
         self.trained = [p for _, p in self.trainable]
         self._at = {i: n for n, (i, _) in enumerate(self.trainable)}
@@ -148,12 +148,23 @@ class ParameterTable:
         self._given_back = set()  # of these the memory is gone and there is no other
         self.ids = [i for i, _ in self.trainable if self.shapes[i].numel()]  # those that the plugin writes
         self.is_guarded = False
+        self.turn(groups)
         self._told_by = "overwritten_elems" if is_single else "foreign_steps"  # the counter that tells of edits
         self.remember()
+
+    def turn(self, groups):
+        """Reads which groups maximize; whether others do than before."""
+        numbers, before = {number for number, group in enumerate(groups) if group.get("maximize")}, self.turned
+        self.turned = frozenset(i for i, _ in self.trainable if self.group_of[i] in numbers) if numbers else frozenset()
+        return self.turned != before
 
     def now(self):
         """The parameters; of those that are cut this process's part."""
         return [cut.local(p) for p in self.params] if self.is_cut else self.params
+
+    def names_of_16_bits(self):
+        """Names of trained parameters that have an fp32 master beside their own values."""
+        return {self.names[i] for i, p in self.trainable if p.element_size() < 4}
 
     def _unique_names(self, names):
         """Given names; "paramN" for those without; a repeated name gets its position."""

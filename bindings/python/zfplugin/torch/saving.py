@@ -172,6 +172,7 @@ class Tally:
         with contextlib.suppress(ValueError):  # "auto"
             self._is_deferring = self._is_deferring and float(config["zenflow.topk_ratio"]) < 1
         self._is_deferring = self._is_deferring and config["device.state_mib"] != "all"
+        self.has_windows = self._is_deferring or config["zenflow.mode"] == "mean"
 
     def made_step(self):
         self._n_steps += 1

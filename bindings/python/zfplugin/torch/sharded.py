@@ -6,7 +6,6 @@ trains there (plugin/plan/slice.h). A save gives each process what its plugin ke
 is missing of its rows. For a load each process has its rows, and its plugin says what it wants; then each asks the others for what is
 missing of that. So only rows which lie elsewhere travel. Whole tensors are nowhere, and so have no checksum.
 """
-import bisect
 import collections
 import ctypes as C
 import json
@@ -70,7 +69,7 @@ class Rows(state.Blobs):
             self._spans[self._file] = [(0, nbytes, (None, None))]
             if self._file != state.INDEX:
                 self._read_header(json.loads(C.string_at(data + 8, nbytes - 8)), nbytes)
-        for begin, end, whose, _ in _within(self._spans[self._file], at, at + nbytes):
+        for begin, end, whose, _ in state.within(self._spans[self._file], at, at + nbytes):
             self._keep(begin, end, C.string_at(data + begin - at, end - begin) if data else None, *whose)
 
     def _keep(self, first, end, data, number, process):
@@ -134,7 +133,7 @@ class Rows(state.Blobs):
         """What this process has of it: ranges, each with its bytes behind it."""
         out = []
         for file, first, nbytes in _RANGE.iter_unpack(ranges):
-            for begin, end, data, at in _within(self._others[number, files[file]], first, first + nbytes):
+            for begin, end, data, at in state.within(self._others[number, files[file]], first, first + nbytes):
                 out += [_RANGE.pack(file, begin, end - begin), data[begin - at:end - at]]
         return b"".join(out)
 
@@ -152,6 +151,9 @@ class Rows(state.Blobs):
 
     # ---- a load ------------------------------------------------------------------------------------------------------
 
+    def put(self, name, at, address, nbytes, owner):
+        self.blobs[name][at:at + nbytes] = C.string_at(address, nbytes)
+
     def _want(self, name, offset, nbytes):
         if name is None:
             for file, spans in self._spans.items():
@@ -160,19 +162,9 @@ class Rows(state.Blobs):
                         self._others[number, file].append((first, end, memoryview(self.blobs[file])[first:end]))
             return self._fetch()
         file = C.string_at(name).decode()
-        for first, end, (number, process), _ in _within(self._spans[file], offset, offset + nbytes):
+        for first, end, (number, process), _ in state.within(self._spans[file], offset, offset + nbytes):
             if process is not None and process != self._circles[number].rank:
                 self._missing[number].append((file, first, end))
-
-
-def _within(spans, first, end):
-    """What of spans (first, end, what) in order, which do not overlap, lies in this one, cut to it: (first, end, what, first of it uncut)."""
-    at = max(0, bisect.bisect(spans, (first, 1 << 63)) - 1)
-    while at < len(spans) and spans[at][0] < end:
-        begin, behind, what = spans[at]
-        at += 1
-        if max(begin, first) < min(behind, end):
-            yield max(begin, first), min(behind, end), what, begin
 
 
 def _view(blob, first, end):
