@@ -22,8 +22,8 @@
  * each of its layers.
  *
  * Matrices and vectors. Of the axes that follow the n_batch_axes leading ones, two or more make a matrix: [out, in], or
- * [out, everything after it]. Of a matrix `topk_ratio` of the columns are up to date at every step, the rest once per
- * window. One axis or none makes a vector, which is up to date at every step: a bias [out], a table of L biases [L,
+ * [out, everything after it]. In windows `topk_ratio` of a matrix's columns are up to date at every step, the rest once
+ * per window. One axis or none makes a vector, which is up to date at every step: a bias [out], a table of L biases [L,
  * out] with n_batch_axes = 1. Without n_batch_axes [L, out] would be taken for one matrix.
  *
  * Errors. Functions return 0 or a negative status of zf/types.h or zf_loader.h. The first error stays, but for those of

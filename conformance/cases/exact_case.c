@@ -138,6 +138,18 @@ static void be_plain(zx_case_t *c) {
     c->resident_share = 0.0;
 }
 
+/* Every window is one step, and is published in it. */
+static int is_every_step(const zo_config_t *g) {
+    return g->update_interval == 1 && !g->is_interval_auto && !g->publish_lag && !g->is_mean;
+}
+
+/* Such a case is of mode = exact, or of windows that are as long: drawn apart. */
+static int prefers_exact(const zx_case_t *c) {
+    enum { STREAM = 3000 };
+    zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + STREAM, c->index);
+    return zx_chance(&r, 70);
+}
+
 static void obey_law(zx_case_t *c) {
     zx_rng_t *r = &c->rng;
     if (zx_device_is_plain())
@@ -157,6 +169,7 @@ static void obey_law(zx_case_t *c) {
         c->config.predicts = 0;
     if (c->law == 1 || c->law == 6)
         c->p_changed = c->p_edit = 0;
+    c->config.is_exact = is_every_step(&c->config) && prefers_exact(c);
 }
 
 /* Drawn apart, too. */
@@ -204,7 +217,7 @@ static void write_config(zx_case_t *c) {
         predict = ""; /* the default */
     if (!is_plain_lag0 && !g->publish_lag && zx_chance(&c->rng, 50))
         lag = "publish_lag = auto";
-    if (g->update_interval == 1 && !g->is_interval_auto && !g->publish_lag && !g->is_mean)
+    if (g->is_exact)
         mode = "mode = exact\n";
     snprintf(c->config_text, sizeof c->config_text,
              "[zenflow]\ntopk_ratio = %.17g\nselect_strategy = %s\nselect_interval = %s\n%s"
@@ -440,6 +453,8 @@ static uint32_t steps_between_choices(const zo_config_t *g) {
 static int differs(const zo_config_t *a, const zo_config_t *b) {
     if (is_all_resident(a) != is_all_resident(b) || a->moments != b->moments)
         return 1;
+    if (!is_all_resident(a) && (a->is_exact || b->is_exact))
+        return a->is_exact != b->is_exact;
     return !is_all_resident(a) &&
            (a->is_mean != b->is_mean || a->warm_up != b->warm_up || a->strategy != b->strategy ||
             a->topk_ratio != b->topk_ratio || steps_between_choices(a) != steps_between_choices(b) ||
@@ -507,7 +522,7 @@ void zx_case_reconfigure(zx_case_t *c) {
     obey_law(c);
     zx_case_settle_share(c);
     int is_same = !differs(&was, &c->config);
-    if (is_same && is_all_resident(&c->config))
+    if (is_same && (is_all_resident(&c->config) || c->config.is_exact))
         c->config.moments = (zo_moments_t)((c->config.moments + 1) % ZO_N_MOMENTS);
     else if (is_same)
         c->config.warm_up++;

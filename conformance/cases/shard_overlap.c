@@ -33,10 +33,10 @@ typedef struct setting {
 } setting_t;
 
 static const setting_t settings[] = {
-    {"nothing selected", "topk_ratio = 0\n", 1, 1, 1, 0, 0, 0},
-    {"nothing selected, eight passes", "topk_ratio = 0\n", 8, 1, 1, 0, 0, 0},
     {"defaults", "", 1, 1, 1, 0, 0, 0},
-    {"topk_ratio = 0.95", "topk_ratio = 0.95\n", 1, 1, 1, 0, 0, 0},
+    {"defaults, eight passes", "", 8, 1, 1, 0, 0, 0},
+    {"windows of one step, topk_ratio = 0.95", "mode = windows\nupdate_interval = 1\ntopk_ratio = 0.95\n", 1, 1, 1, 0,
+     0, 0},
     {"mode = windows", "mode = windows\n", 1, 2, 1, 0, 0, 0},
     {"state_mib = all", "[device]\nstate_mib = all\n", 1, 1, 1, 0, 0, 0},
     {"defaults, a host that does not fetch", "", 1, 1, LAYERS, 1, 0, 1},

@@ -53,6 +53,7 @@ typedef struct zo_config {
     int can_fetch;            /* the host fetches: with publish_lag 0, "Publishing at fetch" */
     uint64_t resident_nbytes; /* state_mib in bytes, or ZO_ALL_RESIDENT */
     uint32_t n_owners;        /* ranks that keep the state together; 0 = 1 */
+    int is_exact;             /* mode = exact: nothing is selected, W = 0, whatever the keys say */
     int is_mean;              /* mode = mean, else replay */
     zo_group_t groups[ZO_MAX_GROUPS];
     zo_moments_t moments;

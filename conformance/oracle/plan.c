@@ -216,7 +216,11 @@ zo_t *zo_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_de
     zo_t *o = zo_zeros(1, sizeof *o);
     uint64_t total = 0;
     o->config = *config;
-    o->base = config->warm_up;
+    if (config->is_exact) {
+        o->config.topk_ratio = 0.0;
+        o->config.warm_up = 0;
+    }
+    o->base = o->config.warm_up;
     o->n_cohorts = config->update_interval;
     o->n_params = n_decls;
     o->params = zo_zeros(n_decls, sizeof *o->params);

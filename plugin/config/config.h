@@ -27,9 +27,14 @@ zf_status_t zfi_config_parse_file(const char *path, const char *const *overrides
 static inline int zfi_config_defers_nothing(const zfi_config_t *config) {
     return config->state_mib == ZFI_STATE_MIB_ALL;
 }
-/* [any-thread] SCHEDULE.md: W; 0 where nothing is deferred. */
+/* [any-thread] Channels are chosen, after a warm-up. mode = exact updates all of them at every step and chooses none.
+ */
+static inline int zfi_config_selects(const zfi_config_t *config) {
+    return config->mode != ZFI_MODE_EXACT && !zfi_config_defers_nothing(config);
+}
+/* [any-thread] SCHEDULE.md: W; 0 where no channel is chosen. */
 static inline uint64_t zfi_config_warm_up(const zfi_config_t *config) {
-    return zfi_config_defers_nothing(config) ? 0 : config->full_warm_up_rounds;
+    return zfi_config_selects(config) ? config->full_warm_up_rounds : 0;
 }
 
 /* [any-thread] Of a settled configuration. */

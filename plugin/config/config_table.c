@@ -52,12 +52,13 @@ static const zfi_choice_t levels[] = {
 static const zfi_key_t keys[] = {
     {"zenflow", "mode", ZFI_KEY_CHOICE, MEMBER(mode), 0, 0, modes, "exact | windows | mean", "exact",
      "What is promised. exact: the weights are plain AdamW's at every step; it sets update_interval = 1 and "
-     "publish_lag = 0. windows, also where one of these two keys is given and this one is not: deferred channels take "
+     "publish_lag = 0, and selects no channels. windows, also where one of these two keys is given and this one is "
+     "not: deferred channels take "
      "every step's update, but once per window, so that weights are late by a bounded number of steps. mean: ZenFlow's "
      "own rule, one update per window from the mean of its gradients."},
     {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, NULL, "[0, 1]", "0.1",
-     "Share of each matrix's channels that run ahead on the device: updated at every step. 1 is plain AdamW; with 0 "
-     "nothing runs ahead, not even vectors, but what the trainer declares resident."},
+     "In windows: share of each matrix's channels that run ahead on the device, updated at every step. 1 is plain "
+     "AdamW; with 0 nothing runs ahead, not even vectors, but what the trainer declares resident."},
     {"zenflow", "select_strategy", ZFI_KEY_CHOICE, MEMBER(select_strategy), 0, 0, strategies, "step | epoch | auto",
      "step",
      "When the selected channels are chosen anew: every select_interval steps; at the end of each epoch, as the "
@@ -73,7 +74,8 @@ static const zfi_key_t keys[] = {
      "of half of its matrices have gathered as much gradient as a selected one has per step, after 3 to 16 steps; "
      "slots are planned for 16. zf tune and zf plan say which S a machine hides."},
     {"zenflow", "full_warm_up_rounds", ZFI_KEY_INT, MEMBER(full_warm_up_rounds), 1, 1e6, NULL, "1..1000000", "50",
-     "Synchronous steps at the start, while weights move fastest; importance is collected for the first choice."},
+     "In windows: synchronous steps at the start, while weights move fastest; importance is collected for the first "
+     "choice."},
     {"zenflow", "publish_lag", ZFI_KEY_INT, MEMBER(publish_lag), 0, 1, auto_lag, "0 | 1 | auto", "auto",
      "Steps between the close of a window and the moment its values become visible. 0: where the trainer fetches "
      "parameters, each becomes visible when it is fetched, and the replay runs meanwhile; elsewhere the closing step "
@@ -119,7 +121,8 @@ static const zfi_key_t keys[] = {
      "page-locked memory. nccl: CUDA only, by libnccl.so.2, on the device; the trainer's collectives start it and "
      "carry the rest. ..._two_level: gradients are summed inside each machine first, then between machines, and values "
      "go the other way, so that a network card carries a share of them instead of all; machines have as many ranks "
-     "each. The order of additions is another one, and does not depend on the transport; a machine's sum of float16 can "
+     "each. The order of additions is another one, and does not depend on the transport; a machine's sum of float16 "
+     "can "
      "overflow where the average of all would not, which skips the step. nccl_native: NCCL sums, in "
      "the gradients' data type and an order of its own (rings, trees, switches that add); other bits than the rest, "
      "within rounding. The same on every rank. nccl: emulated, never run on hardware."},

@@ -7,6 +7,8 @@
 #include "config/config.h"
 #include "config/config_table.h"
 
+#define OF_WINDOWS "[zenflow] mode = windows or mean"
+
 typedef struct need {
     const char *key, *need; /* a key of [zenflow], and the setting without which it has no effect */
     int is_met;
@@ -36,7 +38,13 @@ static int is_changed(const zfi_config_t *config, const zfi_key_t *key) {
 
 /* The setting without which the key has no effect, where it is not met; else NULL. */
 static const char *unmet_need(const zfi_config_t *config, const zfi_key_t *key) {
+    int selects = zfi_config_selects(config);
     const need_t needs[] = {
+        {"topk_ratio", OF_WINDOWS, selects},
+        {"select_strategy", OF_WINDOWS, selects},
+        {"select_interval", OF_WINDOWS, selects},
+        {"full_warm_up_rounds", OF_WINDOWS, selects},
+        {"predict", OF_WINDOWS, selects},
         {"select_interval", "select_strategy = step or auto", config->select_strategy != ZFI_SELECT_EPOCH},
         {"resident_bytes", "[shard] stage = 3", config->stage == 3},
     };

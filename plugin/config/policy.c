@@ -19,8 +19,8 @@ uint32_t zfi_config_predict(const zfi_config_t *config) {
 }
 
 zfi_policy_t zfi_config_policy(const zfi_config_t *config) {
-    zfi_policy_t out = {zfi_config_defers_nothing(config), ZFI_PUBLISHED_AT_STEP, config->update_interval,
-                        config->publish_lag};
+    zfi_policy_t out = {zfi_config_defers_nothing(config), zfi_config_selects(config), ZFI_PUBLISHED_AT_STEP,
+                        config->update_interval, config->publish_lag};
     if (config->publish_lag)
         out.published = ZFI_PUBLISHED_NEXT_STEP;
     else if (config->can_fetch)

@@ -89,6 +89,7 @@ typedef enum { ZFI_PUBLISHED_AT_STEP, ZFI_PUBLISHED_NEXT_STEP, ZFI_PUBLISHED_AT_
 /* What a settled configuration stands for: read when a run is bound, and in reports. */
 typedef struct zfi_policy {
     int is_whole; /* every matrix is resident: no channel is selected, no window, slot or publication is */
+    int selects;  /* channels are chosen; else every channel is updated in the same place at every step */
     zfi_published_t published;
     uint32_t interval, lag; /* most steps of a window; steps until it is published */
 } zfi_policy_t;

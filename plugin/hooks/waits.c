@@ -21,7 +21,7 @@ static void say(zf_instance_t *inst, double wait_s, double step_s) {
 
 void zfi_waits_watch(zf_instance_t *inst) {
     const zfi_config_t *config = &inst->engine.config;
-    uint64_t first = config->full_warm_up_rounds + SETTLE, t = inst->run->clock.t + inst->run->clock.steps_before;
+    uint64_t first = zfi_config_warm_up(config) + SETTLE, t = inst->run->clock.t + inst->run->clock.steps_before;
     if (!config->waits_unasked || inst->waits.is_said || t < first)
         return;
     uint64_t now = zfi_now_ns();

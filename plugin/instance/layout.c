@@ -123,6 +123,12 @@ static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
     }
 }
 
+/* Where no channel is ever chosen there are no masks, and nothing enters. */
+static uint64_t n_masked(const zfi_engine_t *engine, const zfi_plan_t *plan) {
+    return engine->policy.selects ? plan->n_channels : 0;
+}
+static uint32_t n_enter_blocks(const zfi_engine_t *engine) { return engine->policy.selects ? ZFI_ENTER_BLOCKS : 0; }
+
 /* A choice ranks channels in the memory for exchanges at rest, when no choice is made: a matrix has as many elements as
  * channels at least, and an element has 8 bytes there, a channel needs 5. */
 static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
@@ -131,7 +137,7 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
     sel->records = zfi_arena_take(arena, ZFI_RECORD_DEPTH * plan->record_sums, sizeof(double));
     sel->importance = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     sel->index = zfi_arena_take(arena, plan->n_index, sizeof *sel->index);
-    sel->n_masked = run->plan.n_channels;
+    sel->n_masked = n_masked(run->engine, &run->plan);
     sel->mask = zfi_arena_take(arena, sel->n_masked, 1);
     sel->enter_pos = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_pos);
     sel->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_channel);
@@ -149,8 +155,7 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
     }
     run->dev.enter_block_nbytes =
         sizeof(zfi_enter_block_t) + (uint64_t)zfi_enter_arrays(run->n_moments) * ZFI_ENTER_ELEMS * sizeof(float);
-    sel->staging =
-        zfi_arena_take(arena, run->engine->policy.is_whole ? 0 : ZFI_ENTER_BLOCKS, run->dev.enter_block_nbytes);
+    sel->staging = zfi_arena_take(arena, n_enter_blocks(run->engine), run->dev.enter_block_nbytes);
 }
 
 static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
@@ -302,8 +307,8 @@ static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     head->v = take_moment(run->n_moments, arena, 2, plan->n_sel_elems, sizeof(float));
     head->grad = zfi_arena_take(arena, plan->n_sel_grad_nbytes, 1);
     head->index = zfi_arena_take(arena, plan->n_index, sizeof *head->index);
-    head->masks[0] = zfi_arena_take(arena, run->plan.n_channels, 1);
-    head->masks[1] = zfi_arena_take(arena, run->plan.n_channels, 1);
+    head->masks[0] = zfi_arena_take(arena, n_masked(run->engine, &run->plan), 1);
+    head->masks[1] = zfi_arena_take(arena, n_masked(run->engine, &run->plan), 1);
     head->n = zfi_arena_take(arena, n_counts(&run->dev.head, &run->plan), sizeof *head->n);
     head->sums[0] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     head->sums[1] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
@@ -354,8 +359,7 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     dev->scalars = zfi_arena_take(arena, run->rows.n, sizeof *dev->scalars);
     dev->part = zfi_arena_take(arena, 1, sizeof *dev->part);
     dev->ring = zfi_arena_take(arena, plan->ring_chunks, plan->publish_piece_nbytes);
-    dev->enter_blocks =
-        zfi_arena_take(arena, run->engine->policy.is_whole ? 0 : ZFI_ENTER_BLOCKS, dev->enter_block_nbytes);
+    dev->enter_blocks = zfi_arena_take(arena, n_enter_blocks(run->engine), dev->enter_block_nbytes);
     dev->enter_n = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->enter_n);
     dev->enter_position = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_position);
     dev->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_channel);

@@ -69,7 +69,7 @@ uint64_t zfi_memory_n_moves(const zfi_ranks_t *ranks, uint32_t bucket) {
 
 static uint64_t moves_nbytes(const zfi_ranks_t *ranks) {
     uint64_t n = 0;
-    for (uint32_t b = 0; b < ranks->buckets->n; b++)
+    for (uint32_t b = 0; b < ranks->buckets->n && ranks->engine->policy.selects; b++)
         n += zfi_memory_n_moves(ranks, b);
     return n * sizeof(zfi_move_t);
 }

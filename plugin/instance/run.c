@@ -5,7 +5,8 @@
 #include <stdlib.h>
 
 zfi_pace_t zfi_pace_of(const zfi_config_t *config) {
-    return (zfi_pace_t){.warm_up = zfi_config_warm_up(config),
+    return (zfi_pace_t){.selects = zfi_config_selects(config),
+                        .warm_up = zfi_config_warm_up(config),
                         .interval = config->update_interval,
                         .choose_every =
                             config->select_strategy == ZFI_SELECT_EPOCH ? 0 : zfi_config_select_interval(config),

@@ -41,7 +41,7 @@ typedef struct zfi_close {
     uint64_t choice_step;      /* of the selection in force during the window; 0 = none yet */
     uint32_t turn;             /* of the device's masks that say which channels were selected during the window */
     int is_warm_up;
-    int publishes_all; /* FLUSH: selected channels too */
+    int publishes_all; /* every channel: none is selected, or FLUSH */
 } zfi_close_t;
 
 /* Ring row of one step. The host's thread fills it before pushing what reads it; *scalars is the copy that down makes,
@@ -244,6 +244,7 @@ typedef struct zfi_writes {
 
 /* When windows close and channels are chosen: SCHEDULE.md's constants, as the configuration says. */
 typedef struct zfi_pace {
+    int selects;           /* channels are chosen; else W = 0, and a close publishes every channel */
     uint64_t warm_up;      /* W */
     uint64_t interval;     /* most steps of a window */
     uint64_t choose_every; /* steps between choices; 0: epochs say */

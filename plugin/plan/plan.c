@@ -45,9 +45,9 @@ static uint64_t n_blocks(const zfi_param_t *param, const zfi_config_t *config, u
     return param->rows * param->cols > most ? (param->rows + rows - 1) / rows : 1;
 }
 
-static uint32_t n_selected(const zfi_param_t *param, uint32_t n_channels, double topk_ratio) {
-    double k = floor(topk_ratio * (double)n_channels + 0.5);
-    if (param->home == ZF_HOME_HOST || topk_ratio == 0)
+static uint32_t n_selected(const zfi_config_t *config, const zfi_param_t *param, uint32_t n_channels) {
+    double k = floor(config->topk_ratio * (double)n_channels + 0.5);
+    if (param->home == ZF_HOME_HOST || config->topk_ratio == 0 || !zfi_config_selects(config))
         return 0;
     if (param->ndim - param->n_batch_axes <= 1)
         return n_channels;
@@ -92,7 +92,7 @@ static void shape_matrix(const zfi_param_t *param, uint64_t b, uint64_t r0, uint
 /* What is selected of it, and where what is kept of it lies. */
 static void number_matrix(const zfi_config_t *config, const zfi_param_t *param, zfi_plan_t *plan, zfi_matrix_t *out) {
     if (!out->is_resident)
-        out->k = n_selected(param, out->n_channels, config->topk_ratio);
+        out->k = n_selected(config, param, out->n_channels);
     out->is_choosable = out->k > 0 && out->k < out->n_channels;
     out->channel_base = plan->n_channels;
     out->index_base = plan->n_index;

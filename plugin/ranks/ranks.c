@@ -66,7 +66,7 @@ static void size_room(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_m
     if (!zfi_is_sharded(engine))
         return;
     reduction->room_nbytes = each > LEAST_ROOM ? each : LEAST_ROOM;
-    if (engine->policy.is_whole)
+    if (!engine->policy.selects)
         return;
     reduction->n_blocks = (uint32_t)(n_full < ZFI_MOST_BLOCKS ? n_full : ZFI_MOST_BLOCKS);
 }
@@ -123,7 +123,7 @@ zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
     st = zfi_memory_need_staging(ranks, err);
     if (!st)
         st = map_staging_mirror(ranks, err);
-    if (!st && zfi_is_sharded(ranks->engine))
+    if (!st && zfi_is_sharded(ranks->engine) && ranks->engine->policy.selects)
         st = zfi_selected_sums_map(ranks, err);
     if (!st && zfi_is_sharded(ranks->engine))
         st = zfi_sums_map_cut(ranks, err);

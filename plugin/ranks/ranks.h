@@ -43,9 +43,10 @@ void zfi_ranks_await_sums(zfi_ranks_t *ranks, uint32_t bucket);
  * ranks->reduction->selected_number, then. await: what the device stream does from now on sees them, of selected
  * channels those of matrices [first, end). */
 zf_status_t zfi_ranks_norm(zfi_ranks_t *ranks, uint64_t step, uint64_t *out_number);
-/* Whether the gradient of selected channels travels in a step: not in warm-up, when nothing is selected. */
+/* Whether the gradient of selected channels travels in a step: not in warm-up, when nothing is selected, and never
+ * where nothing is. */
 static inline int zfi_ranks_selects(const zfi_ranks_t *ranks, uint64_t step) {
-    return zfi_is_sharded(ranks->engine) && !zfi_is_warm_up(ranks->clock, step);
+    return zfi_is_sharded(ranks->engine) && ranks->clock->pace.selects && !zfi_is_warm_up(ranks->clock, step);
 }
 void zfi_ranks_await_norm(zfi_ranks_t *ranks, uint64_t number);
 zf_status_t zfi_ranks_select(zfi_ranks_t *ranks, uint64_t step);

@@ -148,8 +148,9 @@ void zfi_values_show(zfi_publishing_t *publishing, uint32_t number) {
         return;
     await_values(publishing, bucket);
     zfi_place_args_t args = zfi_value_pieces_of(publishing->ranks, number);
-    args.keeps_selected = !matrix->is_resident;
-    args.turn = close_of(publishing->clock, zfi_listed_cohort(publishing->plan, matrix))->turn;
+    const zfi_close_t *close = close_of(publishing->clock, zfi_listed_cohort(publishing->plan, matrix));
+    args.keeps_selected = !matrix->is_resident && !close->publishes_all;
+    args.turn = close->turn;
     if (matrix->is_resident)
         args.skipped = zfi_own_part(engine, &publishing->ranks->buckets->all[bucket]);
     zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args));

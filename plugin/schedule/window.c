@@ -157,13 +157,14 @@ void zfi_window_expect(const zfi_plan_t *plan, const zfi_clock_t *clock, uint32_
         .choice_step = clock->last_choice[cohort],
         .turn = clock->n_choices & 1,
         .is_warm_up = zfi_is_warm_up(clock, t),
+        .publishes_all = !clock->pace.selects,
     };
 }
 
 void zfi_window_close(const zfi_windows_t *windows, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out) {
     zfi_clock_t *clock = windows->clock;
     zfi_window_expect(windows->plan, clock, cohort, t, clock->next_job, out);
-    out->publishes_all = publishes_all;
+    out->publishes_all |= publishes_all;
     clock->next_job += out->n_chunks;
     free_slots(windows->slots, out);
     clock->window_first[cohort] = t + 1;

@@ -64,6 +64,7 @@ static zfi_merge_args_t merge_args(const zfi_publishing_t *publishing, const par
                               .n_places = publishing->plan->ring_chunks,
                               .first = publishing->plan->cohorts[part->close->cohort].first_chunk + part->at,
                               .n = part->n,
+                              .takes_all = part->close->publishes_all,
                               .turn = part->close->turn,
                               .first_segment = part->first_segment,
                               .end_segment = part->end_segment};

@@ -3,7 +3,8 @@
 #include "step/publisher.h"
 #include "step/updater.h"
 
-static const zfi_updater_t *const updaters[] = {&zfi_updater_windows, &zfi_updater_whole}; /* [is_whole] */
+/* [is_whole][selects] */
+static const zfi_updater_t *const updaters[][2] = {{&zfi_updater_exact, &zfi_updater_windows}, {&zfi_updater_whole}};
 
 /* [published][gathers_behind] */
 static const zfi_publisher_t *const publishers[][2] = {
@@ -14,6 +15,6 @@ static const zfi_publisher_t *const publishers[][2] = {
 
 void zfi_step_bind(zfi_run_t *run) {
     const zfi_policy_t *policy = &run->engine->policy;
-    run->updater = updaters[policy->is_whole];
+    run->updater = updaters[policy->is_whole][policy->selects];
     run->publisher = publishers[policy->published][zfi_gathers_behind(run->engine)];
 }

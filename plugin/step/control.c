@@ -253,3 +253,8 @@ zf_status_t zfi_control_start(const zfi_state_t *state, uint64_t t) {
     control_args_t args = {state, t};
     return zfi_serial_start(state->engine->control, run_step, &args, sizeof args);
 }
+
+zf_status_t zfi_control_pass(const zfi_state_t *state, uint64_t t) {
+    zfi_timeline_signal(&state->engine->lines.control, t);
+    return ZF_OK;
+}

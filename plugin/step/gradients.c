@@ -34,10 +34,10 @@ static int needs_collecting(const zfi_batch_t *batch) {
     return 0;
 }
 
-static void take_statistics(const zfi_device_side_t *side, const zfi_batch_t *batch, uint64_t number, int is_warm_up) {
+static void take_statistics(const zfi_device_side_t *side, const zfi_batch_t *batch, uint64_t number, int selects) {
     zfi_engine_t *engine = side->engine;
     zfi_gradients_args_t args = {side->dev->data, batch->gradients, batch->n, (uint32_t)(batch->step & 1),
-                                 !is_warm_up && !zfi_is_sharded(engine)}; /* sharded: ranks/selected_sums.h */
+                                 selects && !zfi_is_sharded(engine)}; /* sharded: ranks/selected_sums.h */
     zfi_list_t *device = &engine->to_device;
     if (batch->staging_batch)
         zfi_list_add(device, zfi_op_wait(&engine->lines.batches, batch->staging_batch, &engine->count.stall_pool_ns));
@@ -85,6 +85,7 @@ static void copy_down(const zfi_device_side_t *side, const zfi_windows_t *window
 
 void zfi_gradients_ship(const zfi_device_side_t *side, const zfi_windows_t *windows, const zfi_batch_t *batch,
                         uint64_t number) {
-    take_statistics(side, batch, number, zfi_is_warm_up(windows->clock, batch->step));
+    const zfi_clock_t *clock = windows->clock;
+    take_statistics(side, batch, number, clock->pace.selects && !zfi_is_warm_up(clock, batch->step));
     copy_down(side, windows, batch, number);
 }

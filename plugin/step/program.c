@@ -14,7 +14,6 @@
 #include "replay/state_arrays.h"
 #include "schedule/interval.h"
 #include "schedule/window.h"
-#include "step/control.h"
 #include "step/gradients.h"
 #include "step/guard.h"
 #include "step/publish.h"
@@ -82,7 +81,7 @@ static void update_by_launches(zfi_run_t *run, uint64_t t) {
             (void)zfi_send(run->engine);
         if (zfi_ranks_selects(&run->ranks, t))
             zfi_ranks_await_selected(&run->ranks, first, run->plan.launch_ends[i]);
-        run->updater->update(run, t, first, run->plan.launch_ends[i]);
+        run->updater->update(&run->side, t, zfi_is_warm_up(&run->clock, t), first, run->plan.launch_ends[i]);
         zfi_publish_note(run->engine, &run->writes, &run->writes.run_ahead[i]);
         first = run->plan.launch_ends[i];
     }
@@ -107,7 +106,7 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
     zfi_scalars_report(&run->side, row);
     zf_status_t st = zfi_send(run->engine);
     if (!st)
-        st = zfi_control_start(&run->state, t);
+        st = run->updater->choose(&run->state, t);
     zfi_scalars_record(&run->side, &run->sel, t);
     return st ? st : zfi_send(run->engine);
 }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "schedule/window.h"
+#include "step/control.h"
 #include "step/publish.h"
 #include "step/publisher.h"
 #include "step/updater.h"
@@ -46,8 +47,9 @@ void zfi_resident_end(zfi_engine_t *engine, uint64_t t) {
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.used, t));
 }
 
-static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
-    zfi_resident_update(&run->side, t, first, end);
+void zfi_resident_alone(const zfi_device_side_t *side, uint64_t t, int is_warm_up, uint32_t first, uint32_t end) {
+    (void)is_warm_up;
+    zfi_resident_update(side, t, first, end);
 }
 
 static void end(zfi_run_t *run, uint64_t t) {
@@ -58,7 +60,7 @@ static void end(zfi_run_t *run, uint64_t t) {
 
 static void flush(zfi_run_t *run) { zfi_resident_show(&run->publishing); }
 
-const zfi_updater_t zfi_updater_whole = {update, end, flush};
+const zfi_updater_t zfi_updater_whole = {zfi_resident_alone, end, zfi_control_pass, flush};
 
 zf_status_t zfi_resident_check(zfi_engine_t *engine, const zfi_param_t *params) {
     zf_error_t error = {.struct_size = sizeof error};

@@ -12,6 +12,8 @@
 void zfi_resident_update(const zfi_device_side_t *side, uint64_t t, uint32_t first, uint32_t end);
 /* [hook] After the last launch of step t: the gradients, which stayed where they were delivered, have been read. */
 void zfi_resident_end(zfi_engine_t *engine, uint64_t t);
+/* [hook] The same as updater.h's `update`, where no channel is selected. */
+void zfi_resident_alone(const zfi_device_side_t *side, uint64_t t, int is_warm_up, uint32_t first, uint32_t end);
 /* [hook] Visible = round(w). */
 void zfi_resident_show(zfi_publishing_t *publishing);
 /* [hook] ZF_ERR_POISONED, and the instance ends, where an update left a weight Inf or NaN. */

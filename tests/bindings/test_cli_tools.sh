@@ -166,7 +166,7 @@ audits 2 '^no parameter can be compared' empty empty
 audits 1 '^no parameter can be compared' sound empty
 
 # ---- a trace of a training program ----
-printf '[zenflow]\nfull_warm_up_rounds = 4\n[trace]\nfile = %s/t.json steps 20..29\n' "$dir" >"$dir/trace.ini"
+printf '[zenflow]\nmode = windows\nfull_warm_up_rounds = 4\n[trace]\nfile = %s/t.json steps 20..29\n' "$dir" >"$dir/trace.ini"
 ZFPLUGIN_PATH=$plugin timeout 100 "$trainer" "$dir/trace.ini" >"$dir/trained" || { echo "FAIL: $(cat "$dir/trained")"; failed=1; }
 python3 - "$dir/t.json" <<'PY' || { echo "FAIL: the trace breaks the format's rules"; failed=1; }
 import json, sys

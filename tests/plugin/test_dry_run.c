@@ -268,28 +268,46 @@ ZT_TEST(exchanges_take_a_number_of_buckets) {
 /* ---- what a machine does not have -------------------------------------------------------------------------------- */
 
 /* 2^36 parameters on CUDA: address space that cannot be read, no driver asked for. */
-ZT_TEST(nothing_is_touched) {
+static zf_plan_t plan_of_many(const char *config, uint32_t n_ranks) {
     static const int64_t shape[2] = {1 << 18, 1 << 18};
     const uint64_t nbytes = (uint64_t)2 << 36;
     void *reserved = mmap(NULL, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     zf_tensor_t tensor = {.struct_size = sizeof tensor};
     zf_param_decl_t decl = {.struct_size = sizeof decl, .name = "w", .tensor = &tensor};
     zf_host_t host = {.struct_size = sizeof host};
-    zf_create_args_t create = {.struct_size = sizeof create, .host = &host, .device_type = ZF_DEVICE_CUDA};
+    zf_create_args_t create = {
+        .struct_size = sizeof create, .host = &host, .device_type = ZF_DEVICE_CUDA, .config_text = config};
     zf_bind_args_t bind = {.struct_size = sizeof bind, .decls = &decl, .n_decls = 1, .decl_size = sizeof decl};
-    zf_plan_args_t args = {.struct_size = sizeof args, .n_ranks = 64, .rank = 63, .create = &create, .bind = &bind};
+    zf_plan_args_t args = {
+        .struct_size = sizeof args, .n_ranks = n_ranks, .rank = n_ranks - 1, .create = &create, .bind = &bind};
     zf_plan_t out = {.struct_size = sizeof out};
     zf_error_t err = {.struct_size = sizeof err};
     ck_assert(reserved != MAP_FAILED);
-    create.config_text = "[shard]\nstage = 1\n";
     zt_tensor(&tensor, reserved, shape, 2, 1);
     tensor.dl.device_type = ZF_DEVICE_CUDA;
     ck_assert_msg(plan_table()->plan(&args, &out, &err) >= 0, "%s", err.message);
+    munmap(reserved, nbytes);
+    return out;
+}
+
+ZT_TEST(nothing_is_touched) {
+    const zf_plan_t out = plan_of_many("[shard]\nstage = 1\n", 64);
     ck_assert_uint_eq(out.n_elems, (uint64_t)1 << 36);
     ck_assert_uint_eq(out.n_owned_elems, (uint64_t)1 << 30);
     ck_assert_uint_ge(out.host_state_nbytes, (uint64_t)12 << 30);
     ck_assert_uint_le(out.host_state_nbytes, ((uint64_t)12 << 30) + (1 << 20));
-    munmap(reserved, nbytes);
+}
+
+/* A tenth of all channels has 14 bytes each on the device where channels are chosen; exact chooses none. */
+ZT_TEST(exact_keeps_nothing_on_the_device) {
+    for (uint32_t n_ranks = 1; n_ranks <= 8; n_ranks *= 8) {
+        const zf_plan_t exact = plan_of_many("[shard]\nstage = 1\n[zenflow]\ntopk_ratio = 0.1\n", n_ranks);
+        const zf_plan_t windows = plan_of_many("[shard]\nstage = 1\n[zenflow]\nmode = windows\n", n_ranks);
+        ck_assert_uint_eq(exact.n_selected_elems, 0);
+        ck_assert_double_le((double)exact.device_nbytes / (double)exact.n_elems, 0.03);
+        ck_assert_double_ge((double)windows.device_nbytes / (double)windows.n_elems, 1.4);
+        ck_assert_uint_lt(exact.staging_nbytes, windows.staging_nbytes + 1);
+    }
 }
 
 ZT_TEST(what_is_wrong_is_refused) {

@@ -31,8 +31,16 @@ static zt_log_t said; /* warnings */
 ZT_TEST(keys_without_effect) {
     static const struct {
         const char *text, *key;
-    } tries[] = {{"select_strategy = epoch\nselect_interval = 7", "select_interval"},
-                 {"select_strategy = auto\nselect_interval = 7", NULL},
+    } tries[] = {{"mode = windows\nselect_strategy = epoch\nselect_interval = 7", "select_interval"},
+                 {"mode = windows\nselect_strategy = auto\nselect_interval = 7", NULL},
+                 {"topk_ratio = 0.3", "topk_ratio has no effect without [zenflow] mode = windows"},
+                 {"mode = exact\ntopk_ratio = 1", "topk_ratio"},
+                 {"mode = exact\nselect_interval = 7", "select_interval"},
+                 {"mode = exact\nselect_strategy = epoch", "select_strategy"},
+                 {"mode = exact\nfull_warm_up_rounds = 7", "full_warm_up_rounds"},
+                 {"mode = exact\npredict = off", "predict"},
+                 {"mode = windows\nupdate_interval = 1\ntopk_ratio = 1", NULL},
+                 {"mode = exact\ntopk_ratio = 0.1\npredict = auto", NULL},
                  {"topk_ratio = 0.3\n[device]\nstate_mib = all", "topk_ratio"},
                  {"update_interval = 7\n[device]\nstate_mib = all", "update_interval"},
                  {"publish_lag = 1\n[device]\nstate_mib = all", "publish_lag"},
@@ -42,7 +50,7 @@ ZT_TEST(keys_without_effect) {
                  {"[device]\nstate_mib = all\n[log]\nlateness = 3", "lateness"},
                  {"[device]\nstate_mib = all\n[host]\nmoments_dtype = bfloat16", NULL},
                  {"[device]\nstate_mib = all", NULL},
-                 {"topk_ratio = 0.3\nselect_interval = 7", NULL},
+                 {"mode = windows\ntopk_ratio = 0.3\nselect_interval = 7", NULL},
                  {"mode = windows\n[log]\nlateness = 16", "[log] lateness = 16 measures about"},
                  {"mode = windows\n[log]\nlateness = 1", NULL},
                  {"", NULL}};

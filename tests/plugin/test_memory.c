@@ -185,6 +185,27 @@ ZT_TEST(bytes_follow_the_formulas) {
     }
 }
 
+/* Exact at every step, whatever the keys of selection say: no record, choice or entering state travels, and down comes
+ * the gradient, behind it the step's scalars. */
+ZT_TEST(exact_selects_nothing) {
+    static const char *const modes[] = {"mode = windows\nupdate_interval = 1\n", "mode = exact\n"};
+    static const char *const of_selection[] = {"channels_entered", "reselects", "up_enter_nbytes"};
+    char text[128];
+    for (int is_exact = 0; is_exact < 2; is_exact++) {
+        snprintf(text, sizeof text, "[zenflow]\n%stopk_ratio = 0.3\nselect_interval = 2\nfull_warm_up_rounds = 2\n",
+                 modes[is_exact]);
+        zt_rig_make(&rig, shapes, N_SHAPES, text, 0);
+        zt_rig_steps(&rig, 8);
+        ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
+        for (size_t i = 0; i < sizeof of_selection / sizeof *of_selection; i++)
+            ck_assert_msg((zt_rig_counter(&rig, of_selection[i]) == 0) == is_exact, "%s", of_selection[i]);
+        ck_assert(zt_rig_counter(&rig, "down_record_nbytes") == 8 * sizeof(zfi_step_scalars_t) || !is_exact);
+        ck_assert_int_eq(zt_rig_parts(&rig)->n_selected_elems == 0, is_exact);
+        check_planned_is_measured();
+        zt_rig_end(&rig);
+    }
+}
+
 /* Bytes per parameter in host memory beside state, slots and what waits to be published. */
 static double beside(const zt_shape_t *shape, const char *block_elems) {
     setenv("ZF_TEST_BLOCK_ELEMS", block_elems, 1);

@@ -31,6 +31,7 @@ static void start(uint32_t interval) {
     n_params = 0;
     ck_assert_int_eq(zfi_config_parse("", 0, "plan", NULL, 0, &config, &err), ZF_OK);
     config.update_interval = interval;
+    config.mode = ZFI_MODE_WINDOWS;
     config.topk_ratio = 0.1;
 }
 

@@ -21,7 +21,7 @@ sys.path.append(str(HERE.parent / "examples"))
 if not os.environ.get("ZF_TEST_INSTALLED"):  # else the package that pip installed
     sys.path.insert(0, str(HERE.parent))
 
-SYNCHRONOUS = {"zenflow.update_interval": 1, "zenflow.publish_lag": 0}
+SYNCHRONOUS = {"zenflow.mode": "exact", "zenflow.update_interval": 1, "zenflow.publish_lag": 0}
 ALL_SELECTED = {"zenflow.mode": "windows", "zenflow.topk_ratio": 1}
 # Few channels selected: windows are open soon, and much waits in them.
 FEW = {"zenflow.mode": "windows", "zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}

@@ -79,7 +79,7 @@ class StateOfTheModel(TorchTest):
         self.assert_final(model.state_dict(), opt)
 
     def test_where_nothing_is_deferred_it_is_the_weights_themselves(self):
-        for mode in (SYNCHRONOUS, {"zenflow.full_warm_up_rounds": 50}, {"zenflow.full_warm_up_rounds": 1, "device.state_mib": "all"}):
+        for mode in (SYNCHRONOUS, {"zenflow.mode": "windows", "zenflow.full_warm_up_rounds": 50}, {"zenflow.full_warm_up_rounds": 1, "device.state_mib": "all"}):
             model, _ = self.trained(mode=mode)
             for name, value in model.state_dict().items():
                 self.assertEqual(value.data_ptr(), dict(model.named_parameters())[name].data_ptr())
