@@ -80,10 +80,27 @@ static void free_device(zfi_engine_t *engine, zfi_arena_t *arena) {
     zfi_arena_free(arena); /* what was promised and not mapped */
 }
 
+/* Spares leave room for what is mapped later, and where the host sets no limit a quarter of what there is. */
+static uint64_t spares_leave(const zfi_run_t *run) {
+    uint64_t later = zfi_memory_staging_nbytes(&run->ranks) + zfi_memory_sums_nbytes(&run->ranks);
+    if (run->hs.n_spares == 0)
+        return 0;
+    return later + (run->mem.limit_mib ? 0 : run->mem.layout.host_nbytes / 3);
+}
+
 void zfi_memory_plan(zfi_run_t *run) {
-    zfi_arena_t host = {0}, device = {0};
+    const zfi_layout_t *layout = &run->mem.layout;
+    uint64_t need, limit_nbytes = run->mem.limit_mib << 20;
     run->hs.n_spares = zfi_layout_most_spares(run->engine, &run->plan);
-    zfi_layout_count(run, &host, &device);
+    for (;; run->hs.n_spares /= 2) {
+        zfi_arena_t host = {0}, device = {0};
+        zfi_layout_count(run, &host, &device);
+        need =
+            layout->host_nbytes + spares_leave(run) + zfi_residency_images_nbytes(run->engine, layout->device_nbytes);
+        need += run->engine->device_type == ZF_DEVICE_CPU ? layout->device_nbytes : 0;
+        if (!run->hs.n_spares || !limit_nbytes || need <= limit_nbytes)
+            return;
+    }
 }
 
 uint64_t zfi_memory_left(zfi_run_t *run) {
@@ -108,14 +125,6 @@ int zfi_memory_has_room_beside(const zfi_ranks_t *ranks) {
     else if (device > info.free_nbytes)
         return 0;
     return host <= (ranks->mem->limit_mib ? have / 2 : have);
-}
-
-/* Spares leave room for what is mapped later, and where the host sets no limit a quarter of what there is. */
-static uint64_t spares_leave(const zfi_run_t *run) {
-    uint64_t later = zfi_memory_staging_nbytes(&run->ranks) + zfi_memory_sums_nbytes(&run->ranks);
-    if (run->hs.n_spares == 0)
-        return 0;
-    return later + (run->mem.limit_mib ? 0 : run->mem.layout.host_nbytes / 3);
 }
 
 /* Counts, and promises what was counted if there is room. */

@@ -5,7 +5,8 @@
 #include "instance/memory_sizes.h"
 #include "instance/run.h"
 
-/* [control] Plans run->mem.layout from run->plan and maps nothing: the figures that bind would have. */
+/* [control] Plans run->mem.layout from run->plan and maps nothing: the figures that bind would have. [host]
+ * memory_limit_mib takes room from early replays, as it does there, and refuses nothing. */
 void zfi_memory_plan(zfi_run_t *run);
 /* [control] Bytes of device memory, in whole MiB, that a plan and what is mapped later leave, less a quarter of all for
  * what the trainer has yet to allocate. 0 where the device's memory is the host's. */

@@ -265,6 +265,35 @@ ZT_TEST(exchanges_take_a_number_of_buckets) {
     }
 }
 
+static zf_plan_t plan_within(const zt_rig_t *rig, uint64_t limit_mib, char config[128]) {
+    snprintf(config, 128, "[host]\nmemory_limit_mib = %llu\n[log]\nlevel = error\n", (unsigned long long)limit_mib);
+    return zt_rig_plan(rig, config, 0, 0, 1);
+}
+
+/* A limit takes room from early replays, part of it, all of it. With less than a run needs a plan says what that is. */
+ZT_TEST(a_limit_takes_room_from_early_replays) {
+    enum { N = 8 };
+    static const zt_shape_t large[] = {{.rows = 4096, .cols = 1024}};
+    char config[128];
+    uint64_t has[N + 1], parts = 0;
+    zt_rig_t rig;
+    zt_rig_start(&rig, large, 1);
+    zf_plan_t most = plan_within(&rig, 0, config), least = plan_within(&rig, 1, config);
+    uint64_t low = least.host_nbytes + least.device_nbytes,
+             high = most.host_nbytes + most.device_nbytes + most.staging_nbytes + most.sums_nbytes;
+    ck_assert_uint_ge(most.host_nbytes, least.host_nbytes + (24 << 20)); /* of two thirds of 48 MiB of state */
+    for (uint64_t i = 0; i <= N; i++) {
+        has[i] = plan_within(&rig, ((low + (high - low) * i / N) >> 20) + 1, config).host_nbytes;
+        zt_rig_open(&rig, config, 0);
+        ck_assert_uint_eq(has[i], rig.layout.host_nbytes);
+        parts += has[i] > least.host_nbytes && has[i] < most.host_nbytes;
+        rig.zf->destroy(rig.inst, NULL);
+        rig.inst = NULL;
+    }
+    ck_assert(has[0] == least.host_nbytes && has[N] == most.host_nbytes && parts > 0);
+    zt_rig_end(&rig);
+}
+
 /* ---- what a machine does not have -------------------------------------------------------------------------------- */
 
 /* 2^36 parameters on CUDA: address space that cannot be read, no driver asked for. */

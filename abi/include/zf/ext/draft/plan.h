@@ -55,8 +55,8 @@ typedef struct zf_plan_ext {
     uint32_t reserved0;
     /* Plans what bind_params would, and says what it would map. The device need not be there. Data of the tensors is
      * not read: their addresses have to be distinct, as bind_params wants it, and may be reserved address space. Memory
-     * of the machine does not count. Takes memory of some dozen bytes per 65,536 elements, and some hundred per
-     * parameter, while it runs.
+     * of the machine does not count; [host] memory_limit_mib takes room from early replays, and refuses nothing.
+     * Takes memory of some dozen bytes per 65,536 elements, and some hundred per parameter, while it runs.
      * [any-thread] */
     zf_status_t (*plan)(const zf_plan_args_t *args, zf_plan_t *out, zf_error_t *err);
 } zf_plan_ext_t;
