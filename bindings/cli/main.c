@@ -13,11 +13,14 @@ static const zf_cli_command_t commands[] = {
      "  --need cuda        exit status 1 where no device takes the plugin's kernels; without it only the plugin is "
      "needed\n",
      NULL},
-    {"plan", NULL, "MODEL [OPTIONS]", "bytes and times of a model, and a configuration for it; plan --help says more",
-     "  MODEL                a safetensors file (its header is read), a *.index.json, a config.json (Llama, Mistral, "
-     "Qwen2,\n"
-     "                       Qwen3, GPT-2, BERT, RoBERTa), or a list of shapes:\n"
-     "                       [COUNT *] [NAME] [MATRICES |] SIZE x SIZE ... [bf16]\n"
+    {"plan", NULL, "[MODEL] [OPTIONS]",
+     "what of a model fits a machine, with which setting, bytes and times; plan --help says more",
+     "  MODEL                a folder as the Hub has it, a config.json (Llama, Mistral, Qwen2, Qwen3; any other where\n"
+     "                       transformers is installed), a safetensors file (its header is read), a *.index.json, or\n"
+     "                       a list of shapes: [COUNT *] [NAME] [MATRICES |] SIZE x SIZE ... [bf16]\n"
+     "                       Without it the largest of some models that fits --gpu and --ram\n"
+     "  --gpu GIB            memory of the card, --ram GIB of the machine; exit status 1 where nothing fits\n"
+     "  --activations GIB    on the card (estimated)\n"
      "  --config FILE        configuration; --set SECTION.KEY=VALUE changes a key of it, --stage N that one\n"
      "  --device cuda|cpu    where the parameters live (cuda)\n"
      "  --dtype bf16|f16|f32 of weights and gradients (what MODEL says, else bf16)\n"

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parameters of a model: names, shapes and data types, from a file that anybody may have made. No weight is read.
 
-A safetensors file (its header), a *.index.json beside several, a config.json, or a list of shapes; the content decides.
-The list has one tensor or several alike per line, "#" begins a comment:
+A folder as the Hub has it, a safetensors file (its header), a *.index.json beside several, a config.json, or a list of shapes; the content
+decides. Llama and its like are counted from their config.json here, every other model by transformers, without memory. The list has one tensor or several alike per line, "#" begins a comment:
 
     embedding 32000x4096
     32 * mlp.up 11008x4096 bf16
     4096
     experts 8|4096x14336           eight matrices in one tensor
 """
+import collections
+import functools
+import glob
 import json
 import math
 import os
@@ -18,7 +21,7 @@ import struct
 from terminal import Failed, read_file
 
 MOST_ELEMS = 1 << 41  # of a model: its plan stays within a few GB of memory
-MOST_PARAMS, MOST_NDIM, MOST_NAME = 1000000, 8, 199
+MOST_PARAMS, MOST_NDIM, MOST_NAME, MOST_LAYERS = 1000000, 8, 199, 1000
 MOST_HEADER_NBYTES = 100000000  # safetensors' own limit
 MOST_JSON_NBYTES, MOST_LIST_NBYTES = 1 << 26, 1 << 22
 WIDTH = {"bf16": 2, "f16": 2, "f32": 4}
@@ -26,6 +29,9 @@ NAMES = {"bfloat16": "bf16", "float16": "f16", "fp16": "f16", "half": "f16", "fl
          "float": "f32", **{name: name for name in WIDTH}}
 OTHER_WIDTHS = {"F64": 8, "I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2, "I8": 1, "U8": 1, "BOOL": 1,
                 "F8_E4M3": 1, "F8_E5M2": 1}
+EXPERT = re.compile(r"(?:^|\.)experts(?:\.(\d+))?(?:\.|$)")  # of which a token passes some; none that is shared
+LANGUAGE_MODEL = re.compile("LM|Generation|PreTraining")  # in the name of a class
+EMBEDDING, HEAD = re.compile("embed|wte|wpe|shared.weight"), re.compile("lm_head|classifier|pooler")
 
 
 class Model:
@@ -36,7 +42,9 @@ class Model:
         self.dtype_said = None  # the member of a config.json that says it
         self.tensors, self.sizes = [], []
         self.n_elems = self.nbytes = self.n_assumed = self.n_not_trained = 0
-        self.n_layers = self.hidden = 0  # of a config.json; for the work of attention
+        self.n_layers = self.hidden = 0
+        self.attended = 0  # layers x width, where a config.json says them
+        self.experts_per_token, self.has_head = 0, True  # 0: nobody says, so all of them
 
     def fail(self, message):
         raise Failed(f"{self.path}: {message}")
@@ -53,10 +61,47 @@ class Model:
             self.fail(f"more than {MOST_PARAMS} tensors")
         self.n_assumed += not self.dtype and not dtype
         dtype = self.dtype or dtype or "bf16"
+        if len(shape) == 3 and EXPERT.search(name):
+            n_batch_axes = 1
         self.tensors.append((name, dtype, are_rows, n_batch_axes, list(shape)))
         self.sizes.append(n_elems)
         self.n_elems += n_elems
         self.nbytes += n_elems * WIDTH[dtype]
+
+    @functools.cached_property
+    def expert_share(self):
+        """Of the experts, those that each token passes."""
+        found = [(EXPERT.search(name), shape) for name, *_, shape in self.tensors]
+        n = max((shape[0] if len(shape) == 3 else int(of[1] or 0) + 1 for of, shape in found if of), default=1)
+        return min(self.experts_per_token / n, 1) if self.experts_per_token else 1
+
+    def of_token(self, of_tensor):
+        """Sum of of_tensor(name, axes that number matrices, shape) over what each token passes."""
+        return sum(of_tensor(name, n_batch, shape) * (self.expert_share if EXPERT.search(name) else 1)
+                   for name, _, _, n_batch, shape in self.tensors)
+
+    @functools.cached_property
+    def n_active(self):
+        return round(self.of_token(lambda name, n_batch, shape: math.prod(shape)))
+
+    @functools.cached_property
+    def n_passed(self):
+        """Elements that go into matrices and come out of them, for each token; those of embeddings and the head are not among them."""
+        return round(self.of_token(lambda name, n_batch, shape: 0 if len(shape) < n_batch + 2 or EMBEDDING.search(name) or HEAD.search(name)
+                                   else math.prod(shape[:n_batch]) * (shape[-2] + shape[-1])))
+
+    def layer_nbytes(self):
+        """Bytes of a layer's weights, and of what is outside of layers."""
+        outside = sum(n * WIDTH[tensor[1]] for tensor, n in zip(self.tensors, self.sizes) if EMBEDDING.search(tensor[0]) or HEAD.search(tensor[0]))
+        return (self.nbytes - outside) / max(self.n_layers, 1), outside
+
+    def largest_nbytes(self):
+        return max(n * WIDTH[tensor[1]] for tensor, n in zip(self.tensors, self.sizes))
+
+    @functools.cached_property
+    def n_logits(self):
+        """For each token; 0: it has no head of a language model."""
+        return max((shape[0] for name, *_, shape in self.tensors if EMBEDDING.search(name) and len(shape) > 1), default=0) * self.has_head
 
 
 def is_count(value):
@@ -83,6 +128,7 @@ def read_list(model, text):
         count, name = int((found[1] or "1")[:20]), found[2] or "tensor"
         if count > MOST_PARAMS:
             model.fail(f"line {number}: more than {MOST_PARAMS} tensors")
+        model.n_layers = max(model.n_layers, count)
         for i in range(count):
             whole = f"{name}.{number}.{i}" if count > 1 else found[2] or f"tensor.{number}"
             model.add(whole, shape, found[5] and dtype, n_batch_axes=len(batch))
@@ -94,7 +140,7 @@ def read_list(model, text):
 def by_use(tensor):
     """Embeddings, layers, heads; names with numbers by value: layers.2 before layers.10."""
     name = tensor[0]
-    place = 0 if re.search("embed|wte|wpe", name) else 2 if re.search("lm_head|classifier|pooler", name) else 1
+    place = 0 if EMBEDDING.search(name) else 2 if HEAD.search(name) else 1
     return place, [int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)]
 
 
@@ -152,147 +198,202 @@ def read_safetensors(model, paths):
     model.tensors, model.sizes = ([of[i] for i in order] for of in (model.tensors, model.sizes))
 
 
-def read_index(model, index):
+def files_of_index(model, folder, index):
     for name, file in index["weight_map"].items():
         if not isinstance(file, str) or not file or "/" in file:
             model.fail(f'weight_map["{name[:100]}"] is no name of a file beside it')
-    files = dict.fromkeys(index["weight_map"].values())
-    read_safetensors(model, [os.path.join(os.path.dirname(model.path), file) for file in files])
+    return [os.path.join(folder, file) for file in dict.fromkeys(index["weight_map"].values())]
 
 
-# ---- families: the names and shapes that Hugging Face's implementations give -----------------------------------------
+# ---- config.json ----------------------------------------------------------------------------------------------------
 
 
 class Config:
-    """The members of a config.json, and the tensors that are made from them."""
+    """The members of a config.json; those of its text model where it has several."""
 
     def __init__(self, model, members):
-        self.model, self.members, self.prefix = model, members, ""
+        text = members.get("text_config")
+        self.model, self.whole = model, members
+        self.members = {**members, **text} if isinstance(text, dict) else members
+        named = members.get("architectures") or [""]
+        if not isinstance(named, list) or not isinstance(named[0], str):
+            model.fail('"architectures" must be a list of names of classes')
+        self.architecture = named[0]  # or ""
 
-    def size(self, *keys, default=None, most=1 << 30):
-        """The first of the members that is there, a whole number from 1 to `most`."""
-        value = next((self.members[key] for key in keys if key in self.members), None)
-        if value is None and default is not None:
-            return default
+    def find(self, *keys):
+        """The first of the members that is there."""
+        return next((self.members[key] for key in keys if self.members.get(key) is not None), None)
+
+    def count(self, *keys):
+        """A whole number, or 0 where nothing says it."""
+        value = self.find(*keys)
+        return value if is_count(value) else 0
+
+    def size(self, key, default=None, most=1 << 30):
+        """A whole number from 1 to `most`."""
+        value = self.find(key) if key in self.members else default
         if not is_count(value) or not 1 <= value <= most:
             is_whole = isinstance(value, int) and not isinstance(value, bool)
-            what = "missing" if keys[0] not in self.members else "out of range" if is_whole else "no whole number"
-            self.model.fail(f'"{keys[0]}" is {what}; need a whole number from 1 to {most}')
+            what = "missing" if value is None else "out of range" if is_whole else "no whole number"
+            self.model.fail(f'"{key}" is {what}; need a whole number from 1 to {most}')
         return value
 
-    def layers(self, *keys):
-        self.model.n_layers = self.size(*keys, most=10000)
-        return self.model.n_layers
-
-    def is_set(self, key, default):
-        value = self.members.get(key)
-        return value if isinstance(value, bool) else default
-
-    def add(self, name, *shape):
-        self.model.add(self.prefix + name, shape)
-
-    def linear(self, name, rows, columns, has_bias=True):
-        self.add(f"{name}.weight", rows, columns)
-        if has_bias:
-            self.add(f"{name}.bias", rows)
-
-    def norm(self, name, n):
-        self.add(f"{name}.weight", n)
-        self.add(f"{name}.bias", n)
-
-    def each(self, n, prefix):
-        """Numbers of layers, whose names begin so."""
-        for i in range(n):
-            self.prefix = prefix.format(i)
-            yield i
-        self.prefix = ""
+    def is_set(self, key, default=False):
+        value = self.members.get(key, default)
+        if not isinstance(value, bool):
+            self.model.fail(f'"{key}" is {json.dumps(value)[:60]}; need true or false')
+        return value
 
 
 def llama(c, kind):
-    """Llama, Mistral, Qwen2, Qwen3: SwiGLU, RMS norms, grouped queries."""
-    h, f, layers = c.size("hidden_size"), c.size("intermediate_size"), c.layers("num_hidden_layers")
+    """Llama, Mistral, Qwen2, Qwen3: SwiGLU, RMS norms, grouped queries; names and shapes are those of Hugging Face."""
+    add, h, f = c.model.add, c.size("hidden_size"), c.size("intermediate_size")
     heads, vocab = c.size("num_attention_heads"), c.size("vocab_size")
-    kv_heads, head = c.size("num_key_value_heads", default=heads), c.size("head_dim", default=h // heads, most=1 << 16)
-    has_bias, has_mlp_bias = c.is_set("attention_bias", kind == "qwen2"), c.is_set("mlp_bias", False)
-    c.add("model.embed_tokens.weight", vocab, h)
-    for _ in c.each(layers, "model.layers.{}."):
-        c.linear("self_attn.q_proj", heads * head, h, has_bias)
-        c.linear("self_attn.k_proj", kv_heads * head, h, has_bias)
-        c.linear("self_attn.v_proj", kv_heads * head, h, has_bias)
-        c.linear("self_attn.o_proj", h, heads * head, has_bias and kind != "qwen2")
-        for norm in ("q_norm", "k_norm") if kind == "qwen3" else ():
-            c.add(f"self_attn.{norm}.weight", head)
-        c.linear("mlp.gate_proj", f, h, has_mlp_bias)
-        c.linear("mlp.up_proj", f, h, has_mlp_bias)
-        c.linear("mlp.down_proj", h, f, has_mlp_bias)
-        c.add("input_layernorm.weight", h)
-        c.add("post_attention_layernorm.weight", h)
-    c.add("model.norm.weight", h)
-    if not c.is_set("tie_word_embeddings", False):
-        c.add("lm_head.weight", vocab, h)
-    return h
+    kv_heads, head = c.size("num_key_value_heads", default=heads), c.size("head_dim", default=max(h // heads, 1))
+    has_bias, has_mlp_bias, is_tied = c.is_set("attention_bias", kind == "qwen2"), c.is_set("mlp_bias"), c.is_set("tie_word_embeddings")
+    add("model.embed_tokens.weight", (vocab, h))
+    for i in range(c.size("num_hidden_layers", most=MOST_LAYERS)):
+        at = f"model.layers.{i}."
+        for name, rows, columns, is_biased in (
+                ("self_attn.q_proj", heads * head, h, has_bias), ("self_attn.k_proj", kv_heads * head, h, has_bias),
+                ("self_attn.v_proj", kv_heads * head, h, has_bias), ("self_attn.o_proj", h, heads * head, has_bias and kind != "qwen2"),
+                ("mlp.gate_proj", f, h, has_mlp_bias), ("mlp.up_proj", f, h, has_mlp_bias), ("mlp.down_proj", h, f, has_mlp_bias)):
+            add(f"{at}{name}.weight", (rows, columns))
+            if is_biased:
+                add(f"{at}{name}.bias", (rows,))
+        for norm, n in (("q_norm", head), ("k_norm", head)) if kind == "qwen3" else ():
+            add(f"{at}self_attn.{norm}.weight", (n,))
+        add(f"{at}input_layernorm.weight", (h,))
+        add(f"{at}post_attention_layernorm.weight", (h,))
+    add("model.norm.weight", (h,))
+    if not is_tied:
+        add("lm_head.weight", (vocab, h))
 
 
-def gpt2(c, _):
-    """Its linear layers are Conv1D, [in, out]."""
-    def conv1d(name, n_in, n_out):
-        c.model.add(f"{c.prefix}{name}.weight", (n_in, n_out), are_rows=1)
-        c.add(f"{name}.bias", n_out)
-    h, layers, vocab = c.size("n_embd", "hidden_size"), c.layers("n_layer", "num_hidden_layers"), c.size("vocab_size")
-    f = c.size("n_inner", default=4 * h)
-    c.add("transformer.wte.weight", vocab, h)
-    c.add("transformer.wpe.weight", c.size("n_positions", "n_ctx"), h)
-    for _ in c.each(layers, "transformer.h.{}."):
-        c.norm("ln_1", h)
-        conv1d("attn.c_attn", h, 3 * h)
-        conv1d("attn.c_proj", h, h)
-        c.norm("ln_2", h)
-        conv1d("mlp.c_fc", h, f)
-        conv1d("mlp.c_proj", f, h)
-    c.norm("transformer.ln_f", h)
-    if not c.is_set("tie_word_embeddings", True):
-        c.add("lm_head.weight", vocab, h)
-    return h
+def shape(kind, hidden, intermediate, layers, heads, kv_heads, vocab, **more):
+    return {"model_type": kind, "hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers,
+            "num_attention_heads": heads, "num_key_value_heads": kv_heads, "vocab_size": vocab, "tie_word_embeddings": False, **more}
 
 
-def bert(c, _):
-    """BERT, RoBERTa: the encoder with its pooler, without a head."""
-    h, f, layers = c.size("hidden_size"), c.size("intermediate_size"), c.layers("num_hidden_layers")
-    c.add("embeddings.word_embeddings.weight", c.size("vocab_size"), h)
-    c.add("embeddings.position_embeddings.weight", c.size("max_position_embeddings"), h)
-    c.add("embeddings.token_type_embeddings.weight", c.size("type_vocab_size", default=2), h)
-    c.norm("embeddings.LayerNorm", h)
-    for _ in c.each(layers, "encoder.layer.{}."):
-        for name in ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"):
-            c.linear(name, h, h)
-        c.norm("attention.output.LayerNorm", h)
-        c.linear("intermediate.dense", f, h)
-        c.linear("output.dense", h, f)
-        c.norm("output.LayerNorm", h)
-    c.linear("pooler.dense", h, h)
-    return h
+SHAPES = {  # the largest first
+    "Llama-3-70B": shape("llama", 8192, 28672, 80, 64, 8, 128256),
+    "Qwen2.5-32B": shape("qwen2", 5120, 27648, 64, 40, 8, 152064),
+    "Qwen2.5-14B": shape("qwen2", 5120, 13824, 48, 40, 8, 152064),
+    "Mistral-Nemo-12B": shape("mistral", 5120, 14336, 40, 32, 8, 131072, head_dim=128),
+    "Llama-3-8B": shape("llama", 4096, 14336, 32, 32, 8, 128256),
+    "Mistral-7B": shape("mistral", 4096, 14336, 32, 32, 8, 32000),
+    "Qwen2.5-3B": shape("qwen2", 2048, 11008, 36, 16, 2, 151936, tie_word_embeddings=True),
+    "Qwen2.5-1.5B": shape("qwen2", 1536, 8960, 28, 12, 2, 151936, tie_word_embeddings=True),
+    "Qwen2.5-0.5B": shape("qwen2", 896, 4864, 24, 14, 2, 151936, tie_word_embeddings=True),
+}
+LLAMAS = ("llama", "mistral", "qwen2", "qwen3")
 
 
-FAMILIES = {"llama": llama, "mistral": llama, "qwen2": llama, "qwen3": llama, "gpt2": gpt2, "bert": bert, "roberta": bert,
-            "xlm-roberta": bert}
+def class_of(transformers, c, config):
+    """The class that is trained: the one that it names, else a language model that generates, else the model without a head."""
+    if c.architecture:
+        found = getattr(transformers, c.architecture, None)
+        if not isinstance(found, type) or not issubclass(found, transformers.PreTrainedModel):
+            c.model.fail(f'transformers {transformers.__version__} has no class "{c.architecture[:80]}", which "architectures" names')
+        return found
+
+    def of(task):
+        return getattr(transformers, f"MODEL_{task}MAPPING").get(type(config), None)
+    return of("FOR_SEQ_TO_SEQ_CAUSAL_LM_") or (not of("FOR_MASKED_LM_") and of("FOR_CAUSAL_LM_")) or of("")
 
 
-def read_config(model, config):
-    kind = config["model_type"]
-    for member in ("dtype", "torch_dtype"):  # what transformers writes, and what it wrote
-        said = config.get(member)
+def build(c, kind):
+    """Makes the model by transformers, without memory, and takes its parameters. False: it is not installed, or does not know it."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    try:
+        import torch
+        import transformers
+    except ImportError:
+        return False
+    if kind not in transformers.CONFIG_MAPPING:
+        return False
+    try:
+        config = transformers.CONFIG_MAPPING[kind].from_dict(c.whole)
+        kind_of_model = class_of(transformers, c, config)
+        with torch.device("meta"):
+            made = kind_of_model(config)
+    except Failed:
+        raise
+    except Exception as error:  # whatever its code finds wrong
+        c.model.fail(f"transformers {transformers.__version__} cannot make it: {type(error).__name__}: {error}")
+    c.model.has_head = bool(LANGUAGE_MODEL.search(kind_of_model.__name__))
+    rows = {id(module.weight) for module in made.modules() if type(module).__name__ == "Conv1D"}  # [in, out]
+    for name, param in made.named_parameters():
+        if param.requires_grad:
+            c.model.add(name, tuple(param.shape), are_rows=int(id(param) in rows))
+        else:
+            c.model.n_not_trained += 1
+    return True
+
+
+def take_figures(c):
+    """What no shape says: the data type, layers and width, experts per token."""
+    model, members = c.model, c.members
+    for member in ("dtype", "torch_dtype"):  # the name of today, and the former one
+        said = members.get(member)
         if model.dtype or not isinstance(said, str):
             continue
         model.dtype, model.dtype_said = NAMES.get(said.lower()), member
         if not model.dtype:
             model.fail(f'"{member}" is "{said[:60]}": say --dtype bf16, f16 or f32')
-    if kind not in FAMILIES:
-        model.fail(f'model_type "{kind[:60]}" is not known; known: {", ".join(FAMILIES)}. Give the model\'s safetensors file, '
-                   "or a list of shapes")
-    model.hidden = FAMILIES[kind](Config(model, config), kind)
+    for key, value in members.items():
+        if "layer" in key and is_count(value) and value > MOST_LAYERS:
+            model.fail(f'"{key}" is out of range; need a whole number from 1 to {MOST_LAYERS}')
+    model.n_layers = c.count("num_hidden_layers", "n_layer", "num_layers", "n_layers") or c.count("encoder_layers") + c.count("decoder_layers")
+    model.hidden = c.count("hidden_size", "n_embd", "d_model", "dim")
+    model.attended = model.n_layers * model.hidden
+    model.experts_per_token = c.count("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k")
+    model.has_head = not c.architecture or bool(LANGUAGE_MODEL.search(c.architecture))
+
+
+def read_config(model, members, folder=""):
+    """folder: where nothing else knows the model, the safetensors files in it count."""
+    c, kind = Config(model, members), members["model_type"]
+    take_figures(c)
+    if kind in LLAMAS and (not c.architecture or c.architecture.endswith("ForCausalLM")):
+        return llama(c, kind)
+    files = [] if build(c, kind) else files_in(model, folder) if folder else []
+    read_safetensors(model, files)
+    if not model.tensors:
+        model.fail(f'model_type "{kind[:60]}" takes transformers, in a version that knows it: install it for the Python of zf (ZF_PYTHON). '
+                   f"Without it {', '.join(LLAMAS)} are known, as causal language models. Or give the folder with the model's safetensors "
+                   "files, or a list of shapes")
+    return None
 
 
 # ---- which reader ---------------------------------------------------------------------------------------------------
+
+
+def read_json(model, path, data):
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Failed(f"{path}: {error}") from None
+
+
+def files_in(model, folder):
+    """The safetensors files that a folder's index names, else the usual one, else all."""
+    index, one = os.path.join(folder, "model.safetensors.index.json"), os.path.join(folder, "model.safetensors")
+    if os.path.isfile(index):
+        found = read_json(model, index, read_file(index, MOST_JSON_NBYTES))
+        if isinstance(found, dict) and isinstance(found.get("weight_map"), dict):
+            return files_of_index(model, folder, found)
+    return [one] if os.path.isfile(one) else sorted(glob.glob(os.path.join(glob.escape(folder), "*.safetensors")))
+
+
+def read_folder(model, folder):
+    config = os.path.join(folder, "config.json")
+    if os.path.isfile(config):
+        found = read_json(model, config, read_file(config, MOST_JSON_NBYTES))
+        if isinstance(found, dict) and isinstance(found.get("model_type"), str):
+            return read_config(model, found, folder)
+    files = files_in(model, folder)
+    return read_safetensors(model, files) if files else model.fail('has neither a config.json with "model_type" nor a safetensors file')
 
 
 def read_text(model, path):
@@ -301,12 +402,9 @@ def read_text(model, path):
         model.fail("has bytes of value 0: this is no text")
     if not data.lstrip().startswith(b"{"):
         return read_list(model, data.decode(errors="replace"))
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        model.fail(error)
+    found = read_json(model, path, data)
     if isinstance(found.get("weight_map"), dict):
-        return read_index(model, found)
+        return read_safetensors(model, files_of_index(model, os.path.dirname(path), found))
     if isinstance(found.get("model_type"), str):
         return read_config(model, found)
     return model.fail('has neither "weight_map" (an index of safetensors files) nor "model_type" (a config.json): give one of '
@@ -315,11 +413,22 @@ def read_text(model, path):
 
 def read_model(path, dtype):
     model = Model(path, dtype)
-    head = read_file(path, 9, is_cut=True)  # of a safetensors file: the length of its header, and '{'
-    if path.endswith(".safetensors") or (head[6:8] == b"\0\0" and head[8:] == b"{"):
+    head = b"" if os.path.isdir(path) else read_file(path, 9, is_cut=True)  # of a safetensors file: the length of its header, and '{'
+    if os.path.isdir(path):
+        read_folder(model, path)
+    elif path.endswith(".safetensors") or (head[6:8] == b"\0\0" and head[8:] == b"{"):
         read_safetensors(model, [path])
     else:
         read_text(model, path)
     if not model.n_elems:
         model.fail("has no tensor to train")
+    model.n_layers = model.n_layers or 1 + max((int(n) for name, *_ in model.tensors for n in re.findall(r"\.(\d{1,4})\.", name)[:1]), default=0)
+    sides = collections.Counter(side for *_, n_batch, shape in model.tensors if len(shape) >= n_batch + 2 for side in shape[-2:])
+    model.hidden = model.hidden or max(sides, key=sides.get, default=0)
+    return model
+
+
+def read_shape(name, dtype):
+    model = Model(name, dtype)
+    read_config(model, SHAPES[name])
     return model

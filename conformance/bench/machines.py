@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What `mode = exact` and windows of two steps cost on eight machines and three models, as `zf plan` says:
+"""What fits eight machines of three models, and what `mode = exact` and windows of two steps cost there, as `zf plan` says:
 conformance/bench/machines.py BUILD [TOKENS]
 
-Printed is the speed relative to training without offload at TOKENS per rank and step (16384), and the state on the device with which exact waits
-for 3 % of a step. A machine is given by the figures of its data sheet; 0.4 of a device's peak and 0.6 of a memory's are what training and replays
-reach. docs/tools.md shows the table."""
+Two tables of docs/tools.md, in Markdown: all machines at TOKENS per rank and step (16384), and all settings of one of them. A machine is given by the
+figures of its data sheet; 0.4 of a device's peak and 0.6 of a memory's are what training and replays reach, and the latter is named beside each."""
 import json
 import os
 import subprocess
@@ -13,17 +12,19 @@ import sys
 import tempfile
 
 TOKENS, MEMORY_SHARE = int(sys.argv[2]) if len(sys.argv) > 2 else 16384, 0.6
-# name, device's bf16 TFLOP/s, link GB/s each way, memory GB/s of the host, ranks on it
+# name, device's bf16 TFLOP/s, GiB of the card and of the host, link GB/s each way, memory GB/s of the host, ranks on it
 MACHINES = [
-    ("laptop, 16 GB card, 2 x DDR5", 60, 12, 90, 1),
-    ("desktop, 24 GB card, 2 x DDR5", 165, 25, 90, 1),
-    ("workstation, 48 GB card, 8 x DDR5", 180, 50, 300, 1),
-    ("server, one A100 80 GB, 8 x DDR4", 312, 25, 200, 1),
-    ("server, one H100 80 GB, 8 x DDR5", 990, 50, 300, 1),
-    ("GH200", 990, 200, 500, 1),
-    ("server, 8 x A100 80 GB, 16 x DDR4", 312, 25, 400, 8),
-    ("server, 8 x H100 80 GB, 24 x DDR5", 990, 50, 900, 8),
+    ("laptop, 2 x DDR5", 60, 16, 64, 12, 90, 1),
+    ("desktop, 2 x DDR5", 165, 24, 128, 25, 90, 1),
+    ("workstation, 8 x DDR5", 180, 48, 256, 50, 300, 1),
+    ("server, one A100, 8 x DDR4", 312, 80, 512, 25, 200, 1),
+    ("server, one H100, 8 x DDR5", 990, 80, 512, 50, 300, 1),
+    ("GH200", 990, 96, 480, 200, 500, 1),
+    ("server, 8 x A100, 16 x DDR4", 312, 80, 1024, 25, 400, 8),
+    ("server, 8 x H100, 24 x DDR5", 990, 80, 2048, 50, 900, 8),
 ]
+SHOWN = (4, "7.2 G")  # of which all settings are shown
+WAYS = {"kept": "", "released": " r", "streamed": " s"}
 LLAMA = {"model_type": "llama", "vocab_size": 32000}
 MODELS = {
     "1.5 G": {"model_type": "qwen2", "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12,
@@ -34,21 +35,33 @@ MODELS = {
 }
 
 
-def speeds(zf, model, machine):
-    """Of exact, and of windows of two steps, each with lag 0; and MiB of state on the device with which exact waits for little."""
-    _, tflops, link, memory, n_ranks = machine
+def plan(zf, model, machine):
+    """What `zf plan --json` says; also where nothing fits."""
+    _, tflops, gpu, ram, link, memory, n_ranks = machine
     ranks = ["--ranks", str(n_ranks), "--local-ranks", str(n_ranks), "--stage", "1", "--net", "300"] if n_ranks > 1 else []
-    done = subprocess.run([*zf, "plan", model, "--json", "--tokens", str(TOKENS), "--tflops", str(tflops), "--link", str(link),
-                           "--host", str(MEMORY_SHARE * memory), *ranks], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    by_setting = {(row["update_interval"], row["publish_lag"]): row["compute_s"] / row["step_s"] for row in found["choices"]}
-    return by_setting[1, 0], by_setting[2, 0], found["exact_state_mib"]
+    done = subprocess.run([*zf, "plan", model, "--json", "--tokens", str(TOKENS), "--tflops", str(tflops), "--link", str(link), "--gpu", str(gpu),
+                           "--ram", str(ram), "--host", f"{MEMORY_SHARE * memory:g}", *ranks], capture_output=True, text=True, check=False)
+    if done.returncode > 1 or not done.stdout:
+        sys.exit(done.stderr)
+    return json.loads(done.stdout)
+
+
+def cell(found):
+    """Speeds of exact and of windows of two steps, each with lag 0; what else is said of the way that fits, or what the one needs that lacks least."""
+    if not found["does_fit"]:
+        way = min(found["ways"], key=lambda way: max(way["card_nbytes"] - found["card_room_nbytes"], 0) + max(way["host_nbytes"] - found["room_nbytes"], 0))
+        return f"no: needs {way['card_nbytes'] / 2**30 + 1:.0f}, {way['host_nbytes'] / 2**30 + 4:.0f}"
+    way, mib = found["taken"], found["exact_state_mib"]
+    steps = {(row["update_interval"], row["publish_lag"]): found["plain_s"] / row["step_s"] for row in found["choices"]}
+    return (f"{steps[1, 0]:.2f}, {steps[2, 0]:.2f}{WAYS[way['way']]}" + " b" * (way["moments_dtype"] != "float32") + " c" * way["recompute"]
+            + (f"; {max(mib / 1024, 0.1):.1f} GiB" if mib else "") + (f"; {way['state_mib'] / 1024:.0f} GiB held" if way["state_mib"] else ""))
 
 
 def main():
     build = sys.argv[1]
     zf = [os.path.join(build, "bindings", "cli", "zf"), "--plugin", os.path.join(build, "plugin", "libzfplugin.so.1")]
-    print("| machine | " + " | ".join(f"{name}: exact, S = 2" for name in MODELS) + " |\n|---" + "|---" * len(MODELS) + "|")
+    shown = None
+    print("| machine | card, host GiB | host GB/s | " + " | ".join(MODELS) + " |\n|---|---|---" + "|---" * len(MODELS) + "|")
     with tempfile.TemporaryDirectory() as folder:
         models = []
         for name, config in MODELS.items():
@@ -56,11 +69,15 @@ def main():
             with open(models[-1], "w", encoding="utf-8") as file:
                 json.dump(config, file)
         for machine in MACHINES:
-            cells = []
-            for model in models:
-                exact, windows, mib = speeds(zf, model, machine)
-                cells.append(f"{exact:.2f}, {windows:.2f}" + (f"; {mib / 1024:.0f} GiB" if mib else ""))
-            print(f"| {machine[0]} | {' | '.join(cells)} |", flush=True)
+            found = [plan(zf, model, machine) for model in models]
+            if machine is MACHINES[SHOWN[0]]:
+                shown = found[list(MODELS).index(SHOWN[1])]
+            count = f"{machine[6]} x " if machine[6] > 1 else ""
+            print(f"| {machine[0]} | {count}{machine[2]}, {machine[3]} | {MEMORY_SHARE * machine[5]:.0f} | {' | '.join(map(cell, found))} |", flush=True)
+    print("\n| S | lag | host GiB | step ms | step without offload / with |\n|---|---|---|---|---|")
+    for row in shown["choices"]:
+        print(f"| {row['update_interval']} | {row['publish_lag']} | {row['host_nbytes'] / 2**30:.1f} | {1e3 * row['step_s']:.0f} | "
+              f"{shown['plain_s'] / row['step_s']:.2f} |")
 
 
 if __name__ == "__main__":
