@@ -30,9 +30,9 @@ static const zc_option_t table[] = {
     ZC_OPTION("mocks", ZC_TEXT, AT(mocks), "DIR", "directory of same_names.so"),
     ZC_OPTION("print-layout", ZC_SWITCH, AT(is_print_layout), NULL,
               "instead, the layout of the headers, as abi/layout/v0.9.txt holds it"),
-    ZC_OPTION(
-        "only", ZC_TEXT, AT(only), "NAME",
-        "these probes alone: elf, entry, slots, cases, training, hosts, books, extent, state, isolation, manners"),
+    ZC_OPTION("only", ZC_TEXT, AT(only), "NAME",
+              "these probes alone: elf, entry, slots, cases, training, hosts, books, extent, state, isolation, "
+              "manners, life"),
     ZC_OPTION("help", ZC_SWITCH, AT(is_help), NULL, "this text"),
 };
 
@@ -56,7 +56,8 @@ static const part_t parts[] = {{"entry", abi_entry_rows, NULL},   {"slots", NULL
                                {"cases", NULL, abi_case_probes},  {"training", abi_training_rows, NULL},
                                {"hosts", abi_host_rows, NULL},    {"books", abi_books_rows, NULL},
                                {"extent", abi_extent_rows, NULL}, {"isolation", abi_isolation_rows, NULL},
-                               {"state", abi_state_rows, NULL},   {"manners", abi_manners_rows, NULL}};
+                               {"state", abi_state_rows, NULL},   {"manners", abi_manners_rows, NULL},
+                               {"life", abi_life_rows, NULL}};
 enum { N_PARTS = sizeof parts / sizeof parts[0] };
 
 static void run_part(abi_probe_t *probe, const part_t *part) {

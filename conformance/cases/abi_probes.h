@@ -19,6 +19,7 @@ extern const abi_row_t abi_books_rows[];     /* what the plugin says against wha
 extern const abi_row_t abi_extent_rows[];    /* large models and long runs against AdamW */
 extern const abi_row_t abi_isolation_rows[]; /* proof 7 */
 extern const abi_row_t abi_state_rows[];     /* checkpoints */
+extern const abi_row_t abi_life_rows[];      /* two hooks, a child, signals, open files, a long run */
 extern const abi_row_t abi_manners_rows[];   /* what is left and what it costs */
 
 /* The subcommand; argv[0] is its name. Exit status: 0 conforms, 1 does not, 2 could not run, 77 skipped. */

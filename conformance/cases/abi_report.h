@@ -59,6 +59,7 @@
     X(HOST_COPY, 5, "host-copy", "the host's table and strings may go when create has returned")                       \
     X(CANCEL, 5, "cancel", "a thread that is cancelled in a hook leaves it as it should")                              \
     X(HOST_ABSENT, 5, "host-absent", "a host without log, extensions or with short tables is served")                  \
+    X(BUSY, 5, "busy", "a hook beside another one on one instance is ZF_ERR_BUSY")                                     \
     X(CRASH, 5, "crash", "no probe crashed or hung")                                                                   \
     X(QUIET, 5, "quiet", "nothing is printed to stdout or stderr")                                                     \
     X(COPIES, 7, "two-copies", "two copies of the file train independently in one process")                            \
@@ -67,6 +68,10 @@
     X(PROCESS, 7, "process", "environment, signals, locale, directory and umask are left alone")                       \
     X(FPMODE, 7, "fp-mode", "the floating-point mode is left alone")                                                   \
     X(THREADS, 7, "threads", "no thread and no file is left after destroy")                                            \
+    X(FORKED, 7, "forked", "calls in a forked child are ZF_ERR_FORKED, and the parent trains on")                      \
+    X(SIGNALS, 7, "signals", "threads of the plugin block all signals")                                                \
+    X(INHERITED, 7, "inherited", "what is open while a save stands is closed by exec")                                 \
+    X(GROWTH, 7, "growth", "two thousand steps take no more memory, and the last no more time than the first")         \
     X(FILES, 7, "files", "no file is left in the working directory and the one for temporary files")                   \
     X(LEAK, 7, "leak", "an instance that is destroyed leaves no memory")                                               \
     X(IDLE, 7, "idle", "without work no thread takes processor time")                                                  \

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wrong_extensions.c - habits of zf.state/1, zf.stats/1 and zf.config/1 (wrong.h). */
+#include <fcntl.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "wrong.h"
 #include "zf/ext/config.h"
@@ -36,7 +38,11 @@ static zf_status_t save(zf_instance_t *instance, const zf_state_args_t *args, zf
         mine.flags |= ZF_STATE_COMPACT;
     if (IS(save_unsynced))
         mine.flags |= ZF_STATE_NO_SYNC;
-    return real_state->save(instance, &mine, out_report, err);
+    int fd = IS(file_inherited) ? open("/dev/null", O_RDONLY) : -1;
+    zf_status_t st = real_state->save(instance, &mine, out_report, err);
+    if (fd >= 0)
+        close(fd);
+    return st;
 }
 
 static zf_status_t load(zf_instance_t *instance, const zf_state_args_t *args, zf_state_report_t *out_report,

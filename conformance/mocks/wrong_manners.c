@@ -18,6 +18,7 @@
 
 static const zf_host_t *given; /* the host's table where create found it, and a copy */
 static zf_host_t host;
+static void *volatile lost;
 
 static void pause_ms(long ms) {
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
@@ -91,7 +92,7 @@ void wrong_in_create(const zf_host_t *table) {
     CPU_SET((size_t)sched_getcpu(), &one);
     if (IS(spins))
         start_thread(spin, &counter);
-    if (IS(thread_left))
+    if (IS(thread_left) || IS(signals_open))
         start_thread(sleep_on, NULL);
     if (IS(affinity_changed))
         sched_setaffinity(0, sizeof one, &one);
@@ -147,6 +148,14 @@ static void *say_late(void *unused) {
     return NULL;
 }
 
+static void spin_for_us(uint64_t us) {
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    do
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - begin.tv_sec) * 1000000000 + now.tv_nsec - begin.tv_nsec < (long)us * 1000);
+}
+
 void wrong_in_step(uint64_t n) {
     pthread_t thread;
     if (IS(slow_step))
@@ -159,6 +168,10 @@ void wrong_in_step(uint64_t n) {
         void *volatile memory = malloc(100);
         free(memory);
     }
+    if (IS(leak_per_step))
+        lost = malloc(512);
+    if (IS(ever_slower))
+        spin_for_us(n);
     if (IS(crash) && n == 3)
         raise(SIGSEGV);
     while (IS(hang) && n == 3)

@@ -13,6 +13,8 @@ static const struct {
 } kept_back[] = {
     {WRONG_null_taken, "quiesce", ZF_ERR_ARGUMENT, NULL},
     {WRONG_tail_taken, NULL, ZF_ERR_UNSUPPORTED_FIELD, "is not zero: a member"},
+    {WRONG_busy_ignored, NULL, ZF_ERR_BUSY, NULL},
+    {WRONG_fork_taken, NULL, ZF_ERR_FORKED, NULL},
     {WRONG_state_ignored, "poll", ZF_ERR_STATE, NULL},
     {WRONG_ids_ignored, "params_changed param_fetch export_params", ZF_ERR_PARAM, NULL},
     {WRONG_flags_ignored, NULL, ZF_ERR_UNSUPPORTED_FIELD, "flags"},
