@@ -79,15 +79,24 @@ static double cost_of_lateness(const extent_t *e) {
     return sum;
 }
 
+/* Each of them changes in the course of a run, also late in a long one. */
+static zo_hyper_t set_hyper(zf_group_hyper_t *h, uint32_t step) {
+    h->lr = 0.01 * (1.0 + step % 7 * 0.1);
+    h->beta1 = step / 500 % 2 ? 0.95 : 0.9;
+    h->beta2 = step / 700 % 2 ? 0.9999 : 0.999;
+    h->eps = step / 900 % 2 ? 1e-4 : 1e-8;
+    h->weight_decay = step / 1100 % 2 ? 0.1 : 0.0;
+    return (zo_hyper_t){h->lr, h->beta1, h->beta2, h->eps, h->weight_decay};
+}
+
 static void train(extent_t *e) {
-    const zf_group_hyper_t *h = &e->rig.hyper;
-    const zo_hyper_t hyper = {h->lr, h->beta1, h->beta2, h->eps, h->weight_decay};
     const float **list = calloc(e->n_params, sizeof *list);
     if (!list)
         abort();
     for (uint32_t i = 0; i < e->n_params; i++)
         list[i] = grads(e, i);
     for (uint32_t s = 0; s < e->n_steps; s++) {
+        const zo_hyper_t hyper = set_hyper(&e->rig.hyper, s);
         fill(e->rig.grads, e->n_params * e->n_elems, s);
         rig_fetch(&e->rig, 0, 0);
         e->lateness += cost_of_lateness(e);
@@ -139,7 +148,7 @@ static void run(abi_rig_t *rig, extent_t e) {
 }
 
 static void probe_many(abi_rig_t *rig) {
-    run(rig, (extent_t){.what = "300 parameters", .n_params = 300, .n_steps = 9, .shape = {2, 3}});
+    run(rig, (extent_t){.what = "1000 parameters", .n_params = 1000, .n_steps = 7, .shape = {2, 3}});
 }
 
 static void probe_large(abi_rig_t *rig) {
@@ -147,7 +156,7 @@ static void probe_large(abi_rig_t *rig) {
 }
 
 static void probe_long(abi_rig_t *rig) {
-    run(rig, (extent_t){.what = "a long run", .n_params = 2, .n_steps = 1200, .shape = {3, 4}});
+    run(rig, (extent_t){.what = "a long run", .n_params = 2, .n_steps = 4000, .shape = {3, 4}});
 }
 
 const abi_row_t abi_extent_rows[] = {{"many parameters", ABI_OPEN, 1, probe_many},

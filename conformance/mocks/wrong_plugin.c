@@ -21,7 +21,7 @@ static const char *const names[N_WRONG] = {
 #undef WRONG
 };
 
-enum { MAX_GROUPS = 64, MAX_PARAMS = 512, MAX_OVERRIDES = 32, LARGE = 1 << 20 };
+enum { MAX_GROUPS = 64, MAX_PARAMS = 2048, MAX_OVERRIDES = 32, LARGE = 1 << 20 };
 
 int wrong_habit;
 static const zf_plugin_t *real; /* written once, before a table is handed out */
@@ -201,7 +201,8 @@ static void spoil_values(const zf_tensor_t *t) {
 }
 
 static int is_dropped(const zf_grad_item_t *item) {
-    return (IS(params_from_256) && item->id >= 256) || (IS(last_param) && item->id > 0);
+    return (IS(params_from_256) && item->id >= 256) || (IS(params_from_512) && item->id >= 512) ||
+           (IS(last_param) && item->id > 0);
 }
 
 static void spoil_item(zf_grad_item_t *item, const zf_stream_t *stream) {
@@ -262,7 +263,7 @@ static void spoil_hyper(zf_group_hyper_t *h, const zf_group_hyper_t *first) {
         h->weight_decay = 0.0;
     if (IS(beta1_late) && n_steps > 500)
         h->beta1 *= 0.99;
-    if (IS(lr_late) && n_steps > 1000)
+    if ((IS(lr_late) && n_steps > 1000) || (IS(lr_very_late) && n_steps > 3000))
         h->lr *= 1.01;
 }
 
