@@ -43,6 +43,21 @@ static const uint32_t served_abis[] = {ZF_ABI_0_9}; /* one per major, newest fir
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
 
+/* Takes the rests of characters of UTF-8 out of a message, in which a path or another message was cut. */
+static void take_out_rests(char *message) {
+    char *to = message;
+    for (const char *at = message; *at;) {
+        unsigned char first = (unsigned char)*at;
+        size_t n = first < 0x80 ? 1 : first < 0xC0 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4, n_have = 1;
+        while (n_have < n && ((unsigned char)at[n_have] & 0xC0) == 0x80)
+            ++n_have;
+        if (n_have == n)
+            memmove(to, at, n), to += n;
+        at += n_have;
+    }
+    *to = '\0';
+}
+
 /* Fills *err (may be NULL) and returns status. */
 __attribute__((format(printf, 4, 5))) static zf_status_t fail(zf_error_t *err, zf_status_t status, int64_t native_code,
                                                               const char *format, ...) {
@@ -52,6 +67,7 @@ __attribute__((format(printf, 4, 5))) static zf_status_t fail(zf_error_t *err, z
     va_start(args, format);
     vsnprintf(err->message, sizeof err->message, format, args);
     va_end(args);
+    take_out_rests(err->message);
     snprintf(err->origin, sizeof err->origin, "zf_loader");
     err->status = status;
     err->scope = ZF_SCOPE_CALL;

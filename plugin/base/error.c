@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 /* A record shorter than the full layout gets the members it has; its own size is left as the caller set it. One whose
  * size was forgotten (0) is taken for its first revision, which is the whole of it. */
 static void store(zf_error_t *err, const zf_error_t *full) {
@@ -15,8 +17,10 @@ static void store(zf_error_t *err, const zf_error_t *full) {
         return;
     memcpy((char *)err + offsetof(zf_error_t, status), (const char *)full + offsetof(zf_error_t, status),
            size - offsetof(zf_error_t, status));
-    if (size > offsetof(zf_error_t, message))
-        ((char *)err)[size - 1] = '\0';
+    if (size <= offsetof(zf_error_t, message))
+        return;
+    ((char *)err)[size - 1] = '\0';
+    zfi_utf8_mend(err->message); /* where it, or a name in it, was cut */
 }
 
 /* Whether the same call can succeed later, though nothing of the instance is set up anew: another hook has returned,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 void zfi_log_at(const zfi_engine_t *engine, int32_t level, const char *component, const char *file, int32_t line,
                 const char *format, ...) {
@@ -18,10 +19,8 @@ void zfi_log_at(const zfi_engine_t *engine, int32_t level, const char *component
     va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (n < 0)
-        return;
-    engine->host->log(engine->host->ctx, level, component, file, line, text,
-                      (uint64_t)n < sizeof text ? (uint64_t)n : sizeof text - 1);
+    if (n >= 0)
+        engine->host->log(engine->host->ctx, level, component, file, line, text, zfi_utf8_mend(text));
 }
 
 /* ---- device ------------------------------------------------------------------------------------------------------ */

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-PLUGIN = ["tests/abi/versions_plugin.c", "plugin/base/struct.c", "plugin/base/error.c"]
+PLUGIN = ["tests/abi/versions_plugin.c", "plugin/base/struct.c", "plugin/base/error.c", "plugin/base/utf8.c"]
 TRAINED = re.compile(r"ABI (\S+)\n(step .*\nat the end loss .*)", re.DOTALL)
 
 

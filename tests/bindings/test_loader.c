@@ -96,6 +96,24 @@ ZT_TEST(long_path_keeps_its_end) {
     fails(path, ZF_LOADER_ERR_FILE, "/the_end.so", "...xxx");
 }
 
+/* Of 120 bytes, at whose begin the third byte of a character is for one of the lengths. */
+ZT_TEST(long_paths_are_cut_between_characters) {
+    for (int first = 0; first < 3; first++) {
+        char path[700] = "/xxx", want[200] = "...";
+        path[1 + first] = '\0';
+        for (int i = 0; i < 200; i++)
+            strcat(path, "\xe2\x82\xac");
+        for (int i = 0; i < 39; i++)
+            strcat(want, "\xe2\x82\xac");
+        zf_loader_t *loader;
+        strcat(path, first == 0 ? "a" : first == 1 ? "ab" : "abc");
+        strcat(want, first == 0 ? "a: " : first == 1 ? "ab: " : "abc: ");
+        ck_assert_int_eq(zf_loader_open(path, &loader, &err), ZF_LOADER_ERR_FILE);
+        contains(err.message, want);
+        ck_assert_int_eq(strncmp(err.message, want, 6), 0);
+    }
+}
+
 ZT_TEST(no_library) {
     fails(MOCK_DIR, ZF_LOADER_ERR_FILE, &MOCK_DIR[sizeof MOCK_DIR - 7], "is a directory");
     fails_as_file("update_interval = 4\nmore text here\n", 35, "no ELF header");
