@@ -19,6 +19,8 @@ static int has_effect(const zfi_config_t *config, uint32_t i) {
     const zfi_key_t *key = zfi_key_at(i);
     if (!zfi_config_defers_nothing(config))
         return 1;
+    if (strcmp(key->name, "on_overwrite") == 0)
+        return 1;
     return strcmp(key->section, "zenflow") != 0 && strcmp(key->name, "threads") != 0 &&
            strcmp(key->name, "affinity") != 0 && strcmp(key->name, "lateness") != 0;
 }

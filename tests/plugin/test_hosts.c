@@ -49,6 +49,7 @@ ZT_TEST(keys_without_effect) {
                  {"[device]\nstate_mib = all\n[host]\naffinity = none", "affinity"},
                  {"[device]\nstate_mib = all\n[log]\nlateness = 3", "lateness"},
                  {"[device]\nstate_mib = all\n[host]\nmoments_dtype = bfloat16", NULL},
+                 {"on_overwrite = ask\n[device]\nstate_mib = all", NULL},
                  {"[device]\nstate_mib = all", NULL},
                  {"mode = windows\ntopk_ratio = 0.3\nselect_interval = 7", NULL},
                  {"mode = windows\n[log]\nlateness = 16", "[log] lateness = 16 measures about"},
