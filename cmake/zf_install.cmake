@@ -83,7 +83,7 @@ if(ZF_PYTHON3 AND NOT ZF_SANITIZE)
             COMMAND ${zf_man} program "${zf_page_version}" man/man1 $<TARGET_FILE:zf-host>
                     "the reference trainer of libzfplugin's conformance suite")
         add_custom_target(zf_conform_pages ALL DEPENDS man/man1/zf-conform.1)
-        install(DIRECTORY "${PROJECT_BINARY_DIR}/man/man1" DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT conformance)
+        install(DIRECTORY "${PROJECT_BINARY_DIR}/man/man1" DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT conformance OPTIONAL)
     endif()
 endif()
 

@@ -4,7 +4,7 @@
 CMake builds them from this repository (a C compiler, CMake and the packages of conformance/deps.sh are needed then, at build time
 only) and installs the components runtime, tools and, where -DZF_CONFORMANCE=ON is among $CMAKE_ARGS, conformance:
 zfplugin/lib/libzfplugin.so.1 and zfplugin/bin/zf, zf-conform, zf-host. $ZFPLUGIN_BUILD names the folder of a build that is there
-already: what it has of them is taken. What they need (libinih, libjansson) stays where it is: build_wheel.sh has auditwheel copy it
+already: what it has of them is taken, and the library and zf are built there where it lacks them. What they need (libinih, libjansson) stays where it is: build_wheel.sh has auditwheel copy it
 into the wheel. The wheel is py3-none-<platform of the library>: no part of it depends on a version of Python.
 """
 import os
@@ -55,6 +55,7 @@ def install(folder, target):
     """Installs what was built in folder into target: lib, bin, libexec."""
     if not (Path(folder) / "cmake_install.cmake").exists():
         sys.exit(f"zfplugin: {folder} (from ZFPLUGIN_BUILD) is no folder that CMake built in")
+    run("cmake", "--build", folder, "--parallel", os.cpu_count() or 1, "--target", "zfplugin", "zf")
     for component in ("runtime", "tools", "conformance"):
         run("cmake", "--install", folder, "--prefix", target, "--strip", "--component", component)
 
