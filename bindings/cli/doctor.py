@@ -24,6 +24,15 @@ def ask(*words):
     return json.loads(ask_zf("ask", *map(str, words)))
 
 
+def remedy_of(why):
+    """For a plugin that does not open, from what the dynamic linker says."""
+    if "GLIBC_" in why:
+        return 'it was built with a newer C library than this system has: build it here (README, "Install"), or where that is as old'
+    if any(name in why for name in ("libinih", "libjansson")):
+        return "apt-get install libinih1 libjansson4"
+    return 'build and install it (README, "Install"), then run ldconfig, or name the file: --plugin FILE, ZFPLUGIN_PATH=FILE'
+
+
 class Doctor:
     def __init__(self, options):
         self.options, self.missing, self.lacks_needed, self.spread = options, [], False, 1
@@ -66,9 +75,7 @@ class Doctor:
             self.found["plugin"] = {"found": True, **ask("plugin")}
         except Failed as failure:
             self.found["plugin"] = {"found": False, "why": str(failure)}
-            self.miss(True, "libzfplugin.so.1",
-                      'build and install it (README, "Install"), then run ldconfig, or name the file: --plugin FILE, '
-                      "ZFPLUGIN_PATH=FILE; where a library that it needs is missing: apt-get install libinih1 libjansson4")
+            self.miss(True, "libzfplugin.so.1", remedy_of(str(failure)))
 
     def devices(self):
         return enumerate(self.found["cuda"].get("devices", ()))

@@ -133,11 +133,20 @@ int zf_cli_complain(const char *path, const char *format, ...) {
     return 1;
 }
 
+/* The commands of a group; 0 where there is none. */
+static int print_group(FILE *to, const char *group) {
+    int n = 0;
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(commands[i].group, group) == 0 && ++n && to)
+            print_usage(to, &commands[i]);
+    return n;
+}
+
 /* No command is called so. */
 static int misuse_command(const char *word, const char *second) {
-    int is_group = 0;
-    for (size_t i = 0; i < N_COMMANDS && word; i++)
-        is_group |= strcmp(commands[i].group, word) == 0;
+    int is_group = word && print_group(NULL, word);
+    if (is_group && second && strcmp(second, "--help") == 0)
+        return print_group(stdout, word), 0;
     if (!word)
         zf_cli_misuse("a command is missing");
     else if (is_group)
@@ -182,30 +191,30 @@ const void *zf_cli_extension(zf_cli_t *cli, const char *id) {
     return table;
 }
 
+static int run(zf_cli_t *cli, int argc, char **argv) {
+    if (argc > 0 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "help") == 0))
+        return usage();
+    if (argc > 0 && strcmp(argv[0], "--version") == 0)
+        return printf("zf %s\n", ZF_VERSION) < 0;
+    for (size_t i = 0; i < N_COMMANDS && argc > 0; i++) {
+        int n = commands[i].name ? 2 : 1;
+        if (strcmp(argv[0], commands[i].group) == 0 &&
+            (!commands[i].name || (argc > 1 && strcmp(argv[1], commands[i].name) == 0)))
+            return run_command(cli, &commands[i], argc - n, argv + n);
+    }
+    return misuse_command(argc > 0 ? argv[0] : NULL, argc > 1 ? argv[1] : NULL);
+}
+
 int main(int argc, char **argv) {
     zf_cli_t cli = {0};
-    int at = 1, status = -1;
+    int at = 1;
     if (argc > at + 1 && strcmp(argv[at], "--plugin") == 0) {
         cli.plugin = argv[at + 1];
         at += 2;
     }
-    if (argc > at && (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "help") == 0))
-        return usage();
-    if (argc > at && strcmp(argv[at], "--version") == 0)
-        return printf("zf %s\n", ZF_VERSION) < 0;
-    for (size_t i = 0; i < N_COMMANDS && argc > at && status < 0; i++) {
-        int n = commands[i].name ? 2 : 1;
-        if (strcmp(argv[at], commands[i].group) != 0 ||
-            (commands[i].name && (argc <= at + 1 || strcmp(argv[at + 1], commands[i].name) != 0)))
-            continue;
-        status = run_command(&cli, &commands[i], argc - at - n, argv + at + n);
-    }
+    int status = run(&cli, argc - at, argv + at);
     zf_loader_close(cli.loader);
-    if (status < 0)
-        return misuse_command(argc > at ? argv[at] : NULL, argc > at + 1 ? argv[at + 1] : NULL);
-    if (fflush(stdout) != 0) {
-        perror("zf: stdout");
-        return 1;
-    }
+    if (fflush(stdout) != 0 || ferror(stdout)) /* of what was written last, or of something before */
+        return zf_cli_complain("stdout", "not all of it could be written");
     return status;
 }

@@ -33,6 +33,7 @@ def command(failed=1):
     def decorate(main):
         @functools.wraps(main)
         def run():
+            sys.stdout.reconfigure(errors="backslashreplace")  # characters that the terminal lacks
             try:
                 status = main()
                 sys.stdout.flush()

@@ -41,9 +41,16 @@ case $(dirname "$plugin") in
 "$(cd "$(dirname "$zf")/../../plugin" && pwd)") expect 0 'update_interval = ' env -u ZFPLUGIN_PATH "$zf" config ;;
 esac
 expect 0 consolidate "$zf" --help
+expect 0 '^usage: zf .* ckpt consolidate DIR FILE$' "$zf" ckpt --help
+# what cannot be written is no success
+for words in --help --version 'ckpt --help' 'doctor --help' config; do
+    "$zf" --plugin "$plugin" $words >/dev/full 2>"$dir/said"
+    { [ $? -eq 1 ] && grep -q 'stdout: not all of it could be written' "$dir/said"; } || { echo "FAIL: zf $words to a full disk: $(cat "$dir/said")"; failed=1; }
+done
 
 "$example" "$dir/ckpt" "$dir/weights.bin" || { echo "FAIL: no checkpoint was made"; exit 1; }
 expect 0 'exact checkpoint' "$zf" ckpt inspect "$dir/ckpt"
+expect 0 'encoder.bias \\xe9 ' env PYTHONIOENCODING=ascii "$zf" ckpt inspect "$dir/ckpt"
 mkdir "$dir/part" && sed 's/"kind":/"part":[1,4],"kind":/' "$dir/ckpt/zf_state.json" >"$dir/part/zf_state.json"
 expect 0 'part 1 of 4 of a model, from 0' "$zf" ckpt inspect "$dir/part"
 expect 0 'sound; exact' "$zf" --plugin "$plugin" ckpt verify "$dir/ckpt"
