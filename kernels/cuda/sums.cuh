@@ -4,11 +4,12 @@
  * A matrix is cut into items, and units of the stated order (../kernels.h) lie within them.
  *   by columns: an item is a strip of columns. Threads stand side by side, each with V columns, which it walks down 32
  *     rows; as many groups of 32 rows at once as fit. Rows of the strip pass through shared memory where selected
- * columns are gathered from them, so the compact gradient is written in runs and nothing is read a second time. Both
- * sums of each column then go through shared memory: a warp joins the squares of a unit, a thread a column's
- * magnitudes. by rows: an item is a few rows. 64 / V threads take a unit with their lanes in registers. Selected rows
- * are gathered by items of their own, since they are whole. Loads have 16 bytes where the address allows it. Sums of
- * units go to data->unit_squares; step.cu adds them up.
+ *     columns are gathered from them, so the compact gradient is written in runs and nothing is read a second time.
+ *     Both sums of each column then go through shared memory: a warp joins the squares of a unit, a thread a column's
+ *     magnitudes.
+ *   by rows: an item is a few rows. 64 / V threads take a unit with their lanes in registers. Selected rows are
+ *     gathered by items of their own, since they are whole.
+ * Loads have 16 bytes where the address allows it. Sums of units go to data->unit_squares; step.cu adds them up.
  *
  * A unit that fp32 does not hold is taken again in double by a warp, element by element. After that a unit holds a
  * non-finite element if and only if its sum is not finite. */

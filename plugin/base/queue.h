@@ -39,8 +39,8 @@ typedef struct zfi_queue_item {
 typedef struct zfi_queue {
     pthread_mutex_t lock; /* guards first_cell, n_cells, n_pushed, is_ending, is_asleep */
     pthread_cond_t not_empty, not_full;
-    uint32_t first_cell,
-        n_cells; /* the oldest command's first cell, and the cells in use from there on, around the end */
+    uint32_t first_cell; /* of the oldest command */
+    uint32_t n_cells;    /* in use from there on, around the end */
     uint64_t n_pushed;
     int is_ending, is_asleep;
     pthread_t thread;

@@ -28,19 +28,16 @@ enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
 
 typedef struct zfi_config {
     /* [zenflow] */
-    int32_t mode;             /* exact | windows | mean, default exact; of it follow `deferred`, and with exact S
-                               * and the lag */
-    double topk_ratio;        /* [0, 1], default 0.1: share of channels that run ahead on the device */
-    int32_t select_strategy;  /* step | epoch | auto, default step: when channels are chosen anew */
-    uint32_t select_interval; /* 1..1000000 or auto, default 16: steps between choices of a cohort */
-    uint32_t
-        given_update_interval; /* 1..64 or auto, default 1, of windows 2: steps per window; of it follow the next two */
-    uint32_t update_interval;  /* S: steps per window; auto: of the longest, 16; state_mib = all: 1 */
+    int32_t mode; /* exact | windows | mean, default exact; of it follow `deferred`, and with exact S and the lag */
+    double topk_ratio;              /* [0, 1], default 0.1: share of channels that run ahead on the device */
+    int32_t select_strategy;        /* step | epoch | auto, default step: when channels are chosen anew */
+    uint32_t select_interval;       /* 1..1000000 or auto, default 16: steps between choices of a cohort */
+    uint32_t given_update_interval; /* 1..64 or auto, default 1, of windows 2: S as written; of it follow these two */
+    uint32_t update_interval;       /* S: steps per window; auto: of the longest, 16; state_mib = all: 1 */
     int is_interval_auto;
     uint32_t full_warm_up_rounds; /* 1..1000000, default 50: synchronous steps at the start */
     uint32_t publish_lag;         /* 0 | 1 or auto, default auto: what zfi_config_settle() makes of it */
-    int32_t predict; /* auto | off, default auto: published weights look ahead; off where the rule or the window has no
-                      * prediction */
+    int32_t predict; /* auto | off, default auto: published weights look ahead; off where there is no prediction */
     int is_publish_lag_given;
     int32_t on_overwrite; /* error | hold | ask | off, default error: weights that the host writes unannounced */
     /* [device] */
@@ -52,7 +49,7 @@ typedef struct zfi_config {
     int32_t transport;       /* ZFI_TRANSPORT_..., default host: by what device memory is exchanged, and how */
     /* [host] */
     uint32_t threads; /* 0..256, default 0 = physical cores of the affinity mask less one, at least 1 */
-    int32_t affinity; /* auto | none, default auto: pin workers to physical cores if there is more than one */
+    int32_t affinity; /* auto | none, default auto: pin workers to physical cores that no other instance has */
     char local_rank_text[ZFI_WORD_NBYTES]; /* auto or R/N, default auto, which is kept as empty; of it follow: */
     uint32_t local_ranks;                  /* 0..4096; 0 = what the launcher says: ranks that share cores and memory */
     uint32_t local_rank;                   /* which of them this is; 0 where local_ranks is */

@@ -115,9 +115,9 @@ typedef struct zfi_chunk_state {
     uint32_t n_room;      /* elements */
 } zfi_chunk_state_t;
 
-/* The host's optimizer state; written by workers (one per chunk) and, when all is idle, by quiesce.c. Of resident
- * matrices it lies on the device (dev.head.all_w ...), and n follows the device's whenever the run rests.
- * replay/state_arrays.h reads and writes it in either place. */
+/* The host's optimizer state; written by workers, each a chunk at a time, and while the run rests by what reads and
+ * writes state at rest. Of resident matrices it lies on the device (dev.head.all_w ...), and n follows the device's
+ * whenever the run rests. replay/state_arrays.h reads and writes it in either place. */
 typedef struct zfi_host_state {
     zfi_chunk_state_t *chunks; /* [n_chunks] */
     zfi_chunk_state_t *spares; /* [n_spares] each as large as a chunk */
@@ -215,8 +215,8 @@ typedef struct zfi_run_memory {
     zfi_arena_t host_arena, device_arena;
     zfi_arena_t staging_arena, sum_arena; /* mapped when the first hook needs them ... */
     uint64_t extra_device_nbytes;         /* ... their bytes */
-    zfi_mirror_t staging_mirror,
-        selected_mirror;        /* of staging; of the compact gradient and the selected channels' list */
+    zfi_mirror_t staging_mirror;
+    zfi_mirror_t selected_mirror; /* of the compact gradient and the selected channels' list */
     zfi_mirror_t moves;         /* no mirror: where what ranks exchange is packed and unpacked by the device, the table
                                  * of it, zfi_memory_n_moves of each bucket */
     zfi_mirror_t cut;           /* no mirror: sharded, from the flat memory of buckets to parts, and back */

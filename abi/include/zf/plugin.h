@@ -58,7 +58,7 @@ typedef struct zf_create_args {
     const char *config_path;
     const char *const *overrides; /* "section.key=value", applied after the text; borrowed for the call */
     uint32_t n_overrides;
-    int32_t device_type; /* where the parameters live: ZF_DEVICE_CPU */
+    int32_t device_type; /* where the parameters live: ZF_DEVICE_CPU or ZF_DEVICE_CUDA */
     int32_t device_id;
     uint32_t norm_group; /* process group of all ranks that train one model together, over which norms add up (tensor or
                           * pipeline parallel, experts); it holds every other group. 0 = the ranks of group 0 alone */

@@ -51,7 +51,7 @@ typedef struct zf_collective { /* input struct */
     uint32_t bucket;
     uint32_t lane; /* calls of one lane come in one order; those of two lanes are independent of each other */
     uint64_t step;
-    uint64_t number;   /* of this instance's calls in that lane, from 0: the same on every rank */
+    uint64_t number;   /* of this instance's calls of that group and lane, from 0: the same on its ranks */
     const void *send;  /* [size][nbytes] */
     void *recv;        /* [size][nbytes]; both stay as they are until test or abort returns ZF_OK */
     uint64_t nbytes;   /* of one part */
