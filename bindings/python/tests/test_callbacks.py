@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Callbacks for Hugging Face's and Lightning's Trainer: final weights in checkpoints and at the end, figures in the logs."""
+import contextlib
 import gc
+import io
 import logging
 import os
 import tempfile
@@ -43,6 +45,29 @@ class HuggingFace(TorchTest):
             resumed, _, trainer = self.make(out, lambda model: self.zenflow(model, config=config(SYNCHRONOUS)))
             trainer.train(resume_from_checkpoint=os.path.join(out, "checkpoint-4"))
         self.assert_same(resumed, whole, 2e-4)
+
+    def test_a_run_that_goes_on_says_so_in_one_line(self):
+        """In the log, or where nobody has set up logging to stderr; with what torch's optimizer would hold, and what the plugin does."""
+        with tempfile.TemporaryDirectory() as out:
+            _, opt, trainer = self.make(out, lambda model: self.zenflow(model, config=config(FEW, {"log.level": "info"})), save_steps=4, save_strategy="steps")
+            with self.assertLogs("zfplugin", logging.INFO) as said:
+                trainer.train()
+            n_mib = sum(8 * p.numel() for p in trainer.model.parameters()) / 2**20
+            holds = f"torch.optim.AdamW would hold {n_mib:.1f} MiB in host memory; this holds " \
+                    f"{(opt.layout['host_nbytes'] + opt.layout['device_nbytes']) / 2**20:.1f} MiB there"
+            self.assertEqual([line.split(":", 2)[2] for line in said.output if "would hold" in line], [holds])
+            for has_logging in (False, True):
+                _, opt, trainer = self.make(out)
+                opt.log = logging.Logger("alone")  # without handlers, also of parents
+                lines = []
+                if has_logging:
+                    opt.log.addHandler(handler := logging.Handler())
+                    handler.emit = lambda record, lines=lines: lines.append(record.getMessage())
+                with contextlib.redirect_stderr(io.StringIO()) as text:
+                    trainer.train(resume_from_checkpoint=os.path.join(out, "checkpoint-4"))
+                lines = [line for line in [*lines, *text.getvalue().splitlines()] if "goes on" in line]
+                self.assertEqual(lines, ["ZenFlow goes on after step 4, with the moments and counts that were saved; " + holds])
+                self.assertEqual("goes on" in text.getvalue(), not has_logging)
 
     def test_checkpoints_hold_final_weights_and_logs_the_figures(self):
         import safetensors.torch

@@ -83,8 +83,8 @@ class Snippets(TorchTest):
 
     def test_all_are_run(self):
         self.assertEqual([title.split(".")[0] for title, _ in SNIPPETS],
-                         ["A loop of your own", "Hugging Face's Trainer", "Trainer that makes the optimizer and its decay groups itself",
-                          "TRL's trainers hand the same on", "Accelerate", "Lightning"])
+                         ["A loop of your own", "Hugging Face's Trainer, which makes the optimizer and its decay groups itself (`weight_decay` of its arguments; none "
+                          "for biases and norms)", "A Trainer that is given an optimizer, here without weight decay, which is the Trainer's default", "TRL's trainers hand the same on", "Accelerate", "Lightning"])
 
     def test_loop(self):
         for family in ("gpt2", "bert", "llama"):
@@ -96,8 +96,8 @@ class Snippets(TorchTest):
         self.check("Hugging Face")
 
     @needs("accelerate")
-    def test_a_trainer_that_makes_it(self):
-        self.check("Trainer that makes")
+    def test_a_trainer_that_is_given_it(self):
+        self.check("A Trainer")
 
     @needs("trl")
     def test_trl(self):

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Misuse: one clear exception each, and the training state as it was, so that the right call afterwards works."""
 import contextlib
+import itertools
 import subprocess
 import sys
 from pathlib import Path
 
-from support import HYPER, TorchTest, loss_of, mlp, plain_step, torch, twins, values_of
+from support import HYPER, TorchTest, loss_of, mlp, needs, plain_step, torch, twins, values_of
 import zfplugin
 
 
@@ -42,6 +43,22 @@ class Misuse(TorchTest):
                 call()
 
 
+class Wrapped(torch.Tensor):
+    """As torchao's quantized weights: the values lie in another tensor."""
+
+    @staticmethod
+    def __new__(cls, values):
+        return torch.Tensor._make_wrapper_subclass(cls, values.shape, dtype=values.dtype)
+
+    def __init__(self, values):
+        self.values = values
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        out = func(*[arg.values if isinstance(arg, Wrapped) else arg for arg in args], **(kwargs or {}))
+        return Wrapped(out) if func is torch.ops.aten.detach.default else out
+
+
 class WrongParameters(TorchTest):
     def refused(self, model, error, said):
         opt = self.zenflow(model)
@@ -53,6 +70,35 @@ class WrongParameters(TorchTest):
         opt = self.refused(model := mlp().double(), zfplugin.DtypeError, '"0.weight".*float64.*float32')
         model.float()
         plain_step(model, opt, 0)  # converted after all
+        self.refused(torch.nn.Linear(2, 2, dtype=torch.complex64), zfplugin.DtypeError, r'"weight".*complex64.*torch.view_as_real\(weight\)')
+
+    def test_a_subclass_without_memory_is_named_by_its_class(self):
+        model = mlp()
+        model[0].weight = torch.nn.Parameter(Wrapped(model[0].weight.detach()))
+        self.refused(model, zfplugin.ParamError, '"0.weight" is a Wrapped, a tensor subclass that has no memory')
+        model[0].weight.requires_grad_(False)
+        opt = self.zenflow(model)
+        opt.bind()
+        self.assertEqual(opt.layout["n_elems"], sum(p.numel() for p in model.parameters()) - 8 * 24)
+
+    @needs("accelerate")
+    def test_weights_that_accelerate_takes_away(self):
+        """Before the first step: the same sentence whether the optimizer sees the model or not."""
+        import accelerate
+        sentence = r"accelerate's cpu_offload\(\).*for inference alone"
+        for is_first, sees in itertools.product((True, False), repeat=2):
+            model = mlp()
+            make = lambda: self.zenflow(model, **({"model": model} if sees else {}))  # noqa: B023,E731 - called in this turn
+            opt = None if is_first else make()
+            accelerate.cpu_offload(model, execution_device="cpu")
+            opt = opt or make()
+            if is_first or sees:
+                with self.assertRaisesRegex(zfplugin.DeviceError, sentence):
+                    plain_step(model, opt, 0)
+            else:
+                with self.messages() as said:
+                    plain_step(model, opt, 0)
+                self.assertRegex(said.output[-1], sentence)
 
     def test_what_is_frozen_may_be_anything(self):
         """Packed base weights of adapters, weights that lie elsewhere: as with torch they are only not trained."""

@@ -1,9 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an optimizer tells of itself: counters, lateness, where the time went; for loggers."""
+"""What an optimizer tells of itself: counters, lateness, where the time went, what it holds; for loggers."""
+from .moments import names_of
+
+_MIB = 1 << 20
+_TORCHS = {"adamw": "torch.optim.AdamW", "adam": "torch.optim.Adam", "sgd": "torch.optim.SGD", "sgd_nesterov": "torch.optim.SGD"}
 
 
 class Figures:
-    """Of an object with _instance, an Instance, and last_report, a Report or None."""
+    """Of an object with _instance, an Instance, _binding, a Binding or None, and last_report, a Report or None."""
+
+    def is_bound(self):
+        return self._binding is not None
+
+    def holdings(self):
+        """One sentence of what the plugin holds, and what torch's optimizer would hold of the same parameters; "" before bind()."""
+        if not self.is_bound():
+            return ""
+        table, layout, place = self._binding.table, self.layout, self._instance.place
+        rules = {self._binding.rules[number] for number in table.group_of}
+        theirs = sum(len(names_of(self._binding.rules[table.group_of[i]])) * table.aliases[i].nbytes for i in table.ids)
+        who = _TORCHS.get(next(iter(rules)), "an optimizer of torch's") if len(rules) == 1 else "optimizers of torch's"
+        where, here, there = ("host memory", layout["host_nbytes"] + layout["device_nbytes"], "") if not place.is_stream else \
+            (place.name, layout["device_nbytes"], f", and {layout['host_nbytes'] / _MIB:.1f} MiB in host memory")
+        return f"{who} would hold {theirs / _MIB:.1f} MiB in {where}; this holds {here / _MIB:.1f} MiB there{there}"
 
     def stats(self):
         """The plugin's counters as a dict."""

@@ -12,7 +12,7 @@ except ImportError:
     from pytorch_lightning import Callback
 
 from .. import errors
-from .wrappers import Meter, find
+from .wrappers import Meter, find, say_resumed
 
 
 class ZenFlowCallback(Callback):
@@ -29,6 +29,8 @@ class ZenFlowCallback(Callback):
             raise errors.ArgumentError("ZenFlowCallback: configure_optimizers() gave no zfplugin.torch.ZenFlow")
         for optimizer in found:
             optimizer.attach(pl_module)
+            if trainer.global_step and trainer.is_global_zero:
+                say_resumed(optimizer, trainer.global_step)
 
     def on_train_batch_end(self, trainer, pl_module, *args, **kwargs):
         for number, optimizer in enumerate(self._optimizers(trainer)):

@@ -26,7 +26,7 @@ from . import groups as hyper_groups
 from .binding import Binding
 from .fetch import Fetcher
 from .hooks import outside_of_graphs, with_versions
-from .parameters import listed, names_in, split_names, successors
+from .parameters import OFFLOADED, listed, names_in, split_names, successors
 from .ranks import ALL, number_own, open_ranks
 from .residency import Residency
 from .saving import FinalWeights, Tally
@@ -343,6 +343,8 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
                     self._instance.close()  # one instance at a time exchanges over them
                 self._exchange(self._make_instance(place=place))
             self._binding = self._make_binding(self._instance, self.param_groups, self._names)
+            if self.config()["log.level"] in ("info", "debug"):
+                self.log.info("%s", self.holdings())
 
     def _take_successors(self):
         """Before anything is bound: parameters that the model has by now in place of those it had (a resized embedding, a new
@@ -547,7 +549,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         if self._n_without & (self._n_without - 1) == 0:  # 1, 2, 4, 8, ...
             self.log.warning("step() did nothing: none of the %d trainable parameters has a gradient (%d such steps so far): call backward() "
                              "before it, and check that the optimizer holds the parameters of the model that is trained (module surgery "
-                             "and load_state_dict(assign=True) replace them)", len(self._binding.table.trainable), self._n_without)
+                             "and load_state_dict(assign=True) replace them; %s)", len(self._binding.table.trainable), self._n_without, OFFLOADED)
 
     def _say_skipped(self):
         report = self.last_report

@@ -34,6 +34,7 @@ from .ranks import number_of
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 MAX_NAMES_SHOWN = 8
+OFFLOADED = "accelerate's cpu_offload() and disk_offload() take weights away between forwards, for inference alone: train without them"
 ASKED_STEPS = 16  # from the first one on, and from an edit on, in which the plugin is asked although nothing tells of another
 
 
@@ -449,7 +450,17 @@ def same_words(one, other):
 def _is_known(tensor, place):
     """Whether the plugin can be told of this tensor, which it will neither read nor write."""
     return tensors.torch_device(tensor) == (place.device_type, place.number) and tensor.layout is torch.strided \
-        and tensor.dtype in _FLOATS
+        and tensor.dtype in _FLOATS and not _is_wrapper(tensor)
+
+
+def _is_wrapper(param):
+    """Whether it is a subclass whose values lie in other tensors (quantized weights of torchao)."""
+    if type(param) in (torch.nn.Parameter, torch.Tensor) or not param.numel():
+        return False
+    try:
+        return param.data_ptr() == 0
+    except RuntimeError:
+        return True
 
 
 def _form(tensor):
@@ -465,7 +476,7 @@ def _check(param, name, is_frozen, place, when=""):
         cut.check(param, name, when)
         param = cut.local(param)
     if tensors.torch_device(param) != (place.device_type, place.number):
-        what = "has no memory yet (device meta): materialise it" if param.device.type == "meta" else \
+        what = f"has no memory (device meta): materialise it. {OFFLOADED}" if param.device.type == "meta" else \
             f"is on {param.device}, what is trained with it on {place.name}: make an optimizer for each device, and clip and " \
             "skip steps jointly by yourself"
         raise errors.DeviceError(f'"{name}" {when}{what}', scope="param")
@@ -479,7 +490,12 @@ def _check(param, name, is_frozen, place, when=""):
         raise errors.ShapeError(f'"{name}" {when}is sparse ({param.layout}); only dense parameters are supported',
                                 scope="param")
     if param.dtype not in _FLOATS:
-        raise errors.DtypeError(f'"{name}" {when}is {param.dtype}; supported: float32, bfloat16, float16', scope="param")
+        way_out = f": keep torch.view_as_real({name}) as the parameter, and take torch.view_as_complex() of it in forward" \
+            if param.dtype.is_complex else ""
+        raise errors.DtypeError(f'"{name}" {when}is {param.dtype}; supported: float32, bfloat16, float16{way_out}', scope="param")
+    if _is_wrapper(param):
+        raise errors.ParamError(f'"{name}" {when}is a {type(param).__name__}, a tensor subclass that has no memory of its own: the plugin trains '
+                                "plain tensors. Freeze it, or keep plain weights and convert them in forward", scope="param")
     if param.numel() and param.untyped_storage().nbytes() == 0:
         raise errors.ParamError(f'"{name}" {when}has no memory (its storage was given back): put its values in place before '
                                 "the step", scope="param")

@@ -5,13 +5,13 @@
     trainer = transformers.Trainer(model, args, ..., optimizer_cls_and_kwargs=(of_model(model), {"lr": 1e-4}), callbacks=[ZenFlowCallback()])
 
 Checkpoints and save_model() hold final weights in mid-run (saving.py); the flush at the end of training is done; the logs have
-what a step waited for and what the plugin holds (zenflow/..., wrappers.py). Trackers that stand before it in the Trainer's
+what a step waited for and what the plugin holds (zenflow/..., bindings/python/README.md). A run that goes on says so. Trackers that stand before it in the Trainer's
 list (TensorBoard, W&B) get those figures if it is put first: trainer.callback_handler.callbacks.insert(0, ZenFlowCallback()).
 """
 import transformers
 
 from .optimizer import ZenFlow
-from .wrappers import Meter, unwrap
+from .wrappers import Meter, say_resumed, unwrap
 
 
 def of_model(model):
@@ -29,7 +29,10 @@ class ZenFlowCallback(transformers.TrainerCallback):
         self._meter = Meter()
 
     def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
-        unwrap(optimizer).attach(model)
+        found = unwrap(optimizer)
+        found.attach(model)
+        if state.global_step and state.is_world_process_zero:
+            say_resumed(found, state.global_step)
 
     def on_log(self, args, state, control, logs=None, optimizer=None, **kwargs):
         if logs is None or "loss" not in logs:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What callbacks for trainers share: finding the optimizer inside of their wrappers, and figures for their logs."""
+import sys
+
 from .. import errors
 
 _MIB = 1 << 20
@@ -22,6 +24,16 @@ def unwrap(optimizer):
     if found is None:
         raise errors.ArgumentError(f"there is no ZenFlow inside of this {type(optimizer).__name__}")
     return found
+
+
+def say_resumed(optimizer, n_steps):
+    """One line where a run goes on: in the log, or where nobody has set up logging, to stderr."""
+    text = f"ZenFlow goes on after step {n_steps}, " + \
+        (f"with the moments and counts that were saved; {optimizer.holdings()}" if optimizer.is_bound() else "without moments: no state was loaded")
+    if optimizer.log.hasHandlers():
+        optimizer.log.info("%s", text)
+    else:
+        print(text, file=sys.stderr)
 
 
 class Meter:
