@@ -15,7 +15,7 @@ from ranks_worker import (BOUND, CLIP, DEFERRED, HYPER, a_folder, advance, asser
 from support import SYNCHRONOUS, config, mlp
 from torch import nn
 from torch.distributed import checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_optimizer_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, get_state_dict, set_optimizer_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
@@ -252,6 +252,22 @@ def experts():
             optimizer.load(own)
         assert all(torch.equal(p, part.saved[name]) for name, p in part.named_parameters()), "the weights are not the saved ones"
         optimizer.close()
+
+
+def experts_under_one_name():
+    """torch.distributed.checkpoint would take them for one; a state_dict() of each process's own is right."""
+    rank, options = dist.get_rank(), StateDictOptions(full_state_dict=True)
+    owners = [dist.new_group(range(first, 4, 2)) for first in (0, 1)]
+    model = nn.ModuleDict({"expert": nn.Linear(2, 2), "rest": nn.Linear(2, 2)})
+    opt = zenflow_of(model, SYNCHRONOUS, group=dist.group.WORLD, reduced_over=lambda name, _: owners[rank % 2] if name.startswith("expert") else None)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    opt.step()
+    for form in (None, options):
+        raises(zfplugin.errors.StateError, '"expert.weight" is another parameter on processes [0, 2] than on [1, 3]',
+               lambda form=form: get_optimizer_state_dict(model, opt, options=form))
+    assert len(opt.state_dict()["state"]) == 4
+    opt.close()
 
 
 def experts_in_meshes():

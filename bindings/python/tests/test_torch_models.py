@@ -40,6 +40,44 @@ class Models(TorchTest):
         opt = self.beside_adamw(plain_step, make=Stacked, n_batch_axes=lambda name, p: 1 if name == "layers" else 0)
         self.assertEqual({d.name: d.n_batch_axes for d in opt._binding.table.decls}["layers"], 1)
 
+    @needs("transformers")
+    def test_fused_experts_are_many_matrices(self):
+        """Transformers' tensors of three axes: seen by the module, or without model= by the name, and said; AdamW's weights."""
+        import transformers
+        tiny = {"vocab_size": 33, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+                "num_key_value_heads": 1, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2}
+        ids = torch.arange(32).reshape(2, 16)
+
+        def one_step(model, opt, step):
+            model(input_ids=ids + step % 2, labels=ids).loss.backward()
+            opt.step()
+            opt.zero_grad()
+
+        for family, axis in (("Mixtral", "columns"), ("GptOss", "rows")):
+            for sees in (True, False):
+                def make(family=family):
+                    torch.manual_seed(0)
+                    return getattr(transformers, f"{family}ForCausalLM")(getattr(transformers, f"{family}Config")(**tiny))
+
+                ours, theirs, opt, reference = self.pair(make, with_model=sees)
+                with self.messages("INFO") as said:
+                    opt.bind()
+                self.assertIn('counts experts', "\n".join(said.output))
+                self.assertEqual({(d.name.rpartition(".")[2], d.channels, d.n_batch_axes) for d in opt._binding.table.decls if d.n_batch_axes},
+                                 {(name, axis if sees else "columns", 1) for name in ("gate_up_proj", "down_proj")})
+                self.train_both(ours, theirs, opt, reference, 5, one_step)
+                self.assert_same(ours, theirs)
+        opt = self.zenflow(make(), n_batch_axes=lambda name, p: 0)
+        opt.bind()
+        self.assertFalse(any(d.n_batch_axes for d in opt._binding.table.decls))
+
+    def test_what_is_not_experts_is_one_matrix(self):
+        model = nn.ModuleDict({"experts": nn.Conv1d(4, 4, 3)})
+        model.register_parameter("stacked", nn.Parameter(torch.ones(2, 3, 4)))
+        opt = self.zenflow(model, model=model)
+        opt.bind()
+        self.assertFalse(any(d.n_batch_axes for d in opt._binding.table.decls))
+
 
 class Adapters(TorchTest):
     @needs("peft")

@@ -47,7 +47,7 @@ class Spread(TorchTest):
 
     def test_experts(self):
         """Four processes, two of which have each expert."""
-        run_ranks(4, "spread_worker", "experts", "experts_in_meshes")
+        run_ranks(4, "spread_worker", "experts", "experts_under_one_name", "experts_in_meshes")
 
     def test_experts_resume_elsewhere(self):
         """On 4, then 2, then 8 processes."""

@@ -18,6 +18,7 @@ from .. import _abi, errors, state
 from . import adamw, moments
 from . import groups as hyper_groups
 from .cut import JointNorm, local, parameters_in, settle
+from .experts import fused_in
 from .gradients import GradientFeed
 from .parameters import ParameterTable, listed, names_in, rows_of
 
@@ -42,6 +43,8 @@ class Binding:
         self.feed = GradientFeed(instance, table, log=log, **feed_options)
         handles.append(self.feed.handles)
         self._warn_of_names(table)
+        if table.experts:
+            log.info("the first axis counts experts, each of which is a matrix of its own (n_batch_axes= says otherwise): %s", listed(table.experts))
         self._adopt(groups, table)
 
     def _make_table(self, groups, trained=()):
@@ -49,7 +52,7 @@ class Binding:
         if model is not None:
             for name, param in parameters_in(model).items():
                 names.setdefault(id(param), name)
-        return ParameterTable(groups, names, rows=rows_of(model), trained=trained,
+        return ParameterTable(groups, names, rows=rows_of(model), fused=fused_in(model), trained=trained,
                               place=self.instance.place, config=self.instance.config, **self._table_options)
 
     def _bind(self, table, groups):

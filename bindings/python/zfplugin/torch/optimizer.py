@@ -21,7 +21,7 @@ import torch
 
 from .. import errors, state
 from ..instance import Instance, _report
-from . import adamw, checkpoint, cut, devices, figures, moments, processes
+from . import adamw, checkpoint, cut, devices, experts, figures, moments, processes
 from . import groups as hyper_groups
 from .binding import Binding
 from .fetch import Fetcher
@@ -48,7 +48,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         updating after step() returns, and forward pre-hooks of the model's modules wait for their parameters (fetch.py). Default: when
         step() returns, every weight is the newest.
     channels, n_batch_axes: callables (name, parameter) -> "rows" | "columns" | None, and -> number of leading axes that
-        count independent matrices (stacked layers, experts).
+        count independent matrices (stacked layers), or None: 1 where they are experts (experts.py), else 0.
     accumulation_steps: backwards per step, if it is fixed; else it is learned from the last step.
     overlap: ship gradients during backward, and look at step whether they are still what was shipped, which reads each once more on a
         CPU; on CUDA version counters tell, once some steps were watched. Once none was changed in some steps, updates begin during
@@ -238,6 +238,8 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
             return out
         self._take_written()
         if self._is_together:
+            if self._ranks is not None:
+                experts.refuse_mixed(self._ranks, binding.table)
             out["state"] = self._numbered(self._read_moments())
             return out
         edited = binding.edited_values(self.param_groups)

@@ -28,7 +28,7 @@ import torch
 from .. import _abi, errors, tensors
 from ..instance import Param
 from ..places import HOST_THREAD
-from . import cut
+from . import cut, experts
 from .ranks import number_of
 
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
@@ -118,7 +118,7 @@ class ParameterTable:
     averaged over the ranks. place: where they all must be. config: a function that gives the instance's. is_single: no other process
     trains with this one."""
 
-    def __init__(self, groups, names, *, channels, n_batch_axes, rows, average=False, shared_over=None,
+    def __init__(self, groups, names, *, channels, n_batch_axes, rows, fused, average=False, shared_over=None,
                  reduced_over=None, own_numbers=None, counts_in_norm=None, trained=(), place=HOST_THREAD, config=None,
                  is_single=True):
         self.params = [p for group in groups for p in group["params"]]
@@ -142,8 +142,9 @@ class ParameterTable:
         self.tied_to = self._find_ties([0 if is_frozen else p.data_ptr() for p, is_frozen in zip(self.now(), self.frozen)])
         self._check_ties()
         self.aliases = [p.detach() for p in self.now()]  # the bound memory, alive whatever becomes of the parameter
+        self.experts = []  # names of those whose first axis was found to count them
         self._groups = (shared_over, reduced_over, counts_in_norm, own_numbers)
-        self.decls = [self._declare(i, channels, n_batch_axes, rows, average) for i in range(len(self.params))]
+        self.decls = [self._declare(i, channels, n_batch_axes, rows, fused, average) for i in range(len(self.params))]
         self.numbers = {id(p): i for i, p in enumerate(self.params)}
         self.instance = None
         self._given_back = set()  # of these the memory is gone and there is no other
@@ -206,9 +207,9 @@ class ParameterTable:
         """The id whose memory i shares, or i."""
         return i if self.tied_to[i] is None else self.tied_to[i]
 
-    def _declare(self, i, channels, n_batch_axes, rows, average):
+    def _declare(self, i, channels, n_batch_axes, rows, fused, average):
         param, name = self.params[i], self.names[i]
-        axis = "rows" if id(param) in rows else "columns"
+        axis = "rows" if id(param) in rows or (fused or {}).get(id(param)) else "columns"
         if channels is not None:
             axis = channels(name, param) or axis
         if axis not in ("rows", "columns"):
@@ -231,7 +232,15 @@ class ParameterTable:
                      reduce_group=own_numbers[id(own)] if own is not None else 0,
                      reduce_group2=number_of(second) if second is not None else 0,
                      home="resident" if always else "plugin", counts_in_norm=counts,
-                     average=average, channels=axis, n_batch_axes=n_batch_axes(name, param) or 0 if n_batch_axes is not None else 0)
+                     average=average, channels=axis, n_batch_axes=self._n_batch_axes(i, n_batch_axes, fused))
+
+    def _n_batch_axes(self, i, given, fused):
+        param, name = self.params[i], self.names[i]
+        n = given(name, param) if given is not None else None
+        if n is None and param.dim() == 3 and not self.frozen[i] and (experts.is_named_so(name) if fused is None else id(param) in fused):
+            self.experts.append(name)
+            return 1
+        return n or 0
 
     # ---- changes of weights ------------------------------------------------------------------------------------------
 

@@ -164,7 +164,7 @@ class Ranks(collectives.Collectives):
     def __init__(self, groups, deadline_ms):
         super().__init__()
         timeout = datetime.timedelta(milliseconds=max(deadline_ms, LEAST_TIMEOUT_MS))
-        self._timeout = timeout
+        self._timeout, self._n_gathered = timeout, 0
         self.groups = groups
         self.circles = {number: _Circle(f"zfplugin/{group.group_name}", dist.get_rank(group), dist.get_world_size(group), timeout)
                         for number, group in groups.items()}
@@ -184,6 +184,12 @@ class Ranks(collectives.Collectives):
             self._votes = None  # nobody waits for this one's
             return None
         return bool(ballot)
+
+    def gather(self, text):
+        """The texts of all that train together, by rank. A call of all of them."""
+        everyone, self._n_gathered = self.circles.get(ALL) or self.circles[0], self._n_gathered + 1
+        everyone.store.set(f"text{self._n_gathered}/{everyone.rank}", text)
+        return [everyone.store.get(f"text{self._n_gathered}/{rank}").decode() for rank in range(everyone.size)]
 
     def place(self, group):
         if group == _abi.GROUP_NODE and group not in self.circles and 0 in self.circles:
