@@ -16,6 +16,29 @@ class Misuse(TorchTest):
                               capture_output=True, text=True, cwd=Path(zfplugin.__file__).parents[1])
         self.assertRegex(done.stderr, r"ImportError: zfplugin.torch needs PyTorch 2\.3 or newer; this is 2\.")
 
+    def test_optimizers_that_would_take_turns_on_a_trunk(self):
+        """Refused when the second is made. One after the other may train it, and a frozen trunk is nobody's."""
+        trunk, (one, two) = torch.nn.Linear(8, 4), (torch.nn.Linear(4, 4) for _ in range(2))
+
+        def of(head):
+            return self.zenflow([(f"trunk.{name}", p) for name, p in trunk.named_parameters()] + list(head.named_parameters()))
+
+        first = of(one)
+        for _ in range(2):
+            with self.assertRaisesRegex(zfplugin.ArgumentError, r'"trunk.weight" \(2 in all\) is trained by another.*one optimizer.*close\(\)'):
+                of(two)
+            plain_step(torch.nn.Sequential(trunk, one), first, 0)
+        self.zenflow(trunk)  # of a part: it replaces the other
+        trunk.requires_grad_(False)
+        of(two).close()
+        trunk.requires_grad_(True)
+        first.close()
+        dropped = of(one)
+        dropped.itself = dropped
+        self.made.remove(dropped)
+        del dropped
+        of(two)
+
     def test_first_step_without_backward(self):
         with self.messages() as caught:
             self.zenflow(mlp()).step()

@@ -12,6 +12,10 @@ class Figures:
     def is_bound(self):
         return self._binding is not None
 
+    def is_open(self):
+        """Whether it was not closed, and this is the process that made it."""
+        return not self._instance.is_closed
+
     def holdings(self):
         """One sentence of what the plugin holds, and what torch's optimizer would hold of the same parameters; "" before bind()."""
         if not self.is_bound():

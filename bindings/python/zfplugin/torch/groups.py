@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """param_groups: the source of truth, read at every step. What is refused is said with the group's number."""
 import copy
+import gc
 import math
 import numbers
 import operator
+import weakref
 
 import torch
 
@@ -11,6 +13,7 @@ from .. import errors
 from ..instance import RULES
 
 LEAST_EPS = 1e-30  # for 0, which the plugin refuses: with it an element that has never had a gradient stays, where torch makes it NaN
+_alive = weakref.WeakSet()  # optimizers
 _UNSUPPORTED = ("amsgrad", "differentiable")
 _WHY_NOT = {
     "fused": "it chooses among torch's implementations, and the plugin is its own: leave it out",
@@ -126,6 +129,26 @@ def members(groups):
 def ids(groups):
     """id() of every parameter in the groups, in order."""
     return dict.fromkeys(id(p) for group in groups for p in group["params"])
+
+
+def refuse_turns(optimizer, names):
+    """Raises where another optimizer of this process trains some of these parameters, and each has some of its own: the plugin lets one
+    train a weight, and they would end each other at every turn. names: {id(parameter): name}."""
+    def trained(of):
+        return {id(p) for group in of.param_groups for p in group["params"] if p.requires_grad}
+
+    def shared_with(other):
+        own, theirs = trained(optimizer), trained(other)
+        return own & theirs if other is not optimizer and other.is_open() and own - theirs and theirs - own else set()
+
+    if any(map(shared_with, _alive)):
+        gc.collect()  # one that was dropped may stand in a circle
+    for shared in filter(None, map(shared_with, list(_alive))):
+        name = next((names[number] for number in shared if number in names), "a parameter")
+        raise errors.ArgumentError(f'"{name}" ({len(shared)} in all) is trained by another ZenFlow optimizer, and each of the two has parameters of its '
+                                   "own: taking turns on weights that both train cannot be. Make one optimizer of all parameters, with a group "
+                                   "for each part; or close() the other one first")
+    _alive.add(optimizer)
 
 
 def hold(groups, before):

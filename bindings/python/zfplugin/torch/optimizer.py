@@ -160,6 +160,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
                           "is_promised": final_gradients, "is_releasing": release_gradients},
             fetcher=self._fetcher, handles=self._handles, log=self.log)
         self._begin(instance)
+        hyper_groups.refuse_turns(self, self._names)
         if model is not None:
             self.attach(model)
 
