@@ -338,6 +338,8 @@ static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_erro
 static void log_plan(const zf_instance_t *inst, const char *rules) {
     const zfi_layout_t *layout = &inst->run->mem.layout;
     double per = (double)layout->n_elems;
+    uint64_t named_nbytes = layout->host_state_nbytes + layout->host_slots_nbytes + layout->host_publish_nbytes;
+    const char *device = inst->engine.device_type == ZF_DEVICE_CPU ? "as a device's, in host memory too," : "device";
     char selects[48] = "", window[48];
     const zfi_config_t *config = &inst->engine.config;
     static const char *const modes[] = {"windows", "exact", "mean"};
@@ -348,13 +350,14 @@ static void log_plan(const zf_instance_t *inst, const char *rules) {
     zfi_log(&inst->engine, ZF_LOG_INFO, "bind",
             "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; %s%s%s; kernels %s, %u "
             "worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, "
-            "publish %.2f), device %.1f MiB, with the state of %.1f %% of the elements",
+            "publish %.2f, all else %.2f), %s %.1f MiB, with the state of %.1f %% of the elements",
             modes[config->mode], rules, layout->n_elems, inst->run->n_params, inst->engine.ops->name, window,
             inst->engine.policy.published == ZFI_PUBLISHED_AT_FETCH ? " (at fetch)" : "", selects,
             inst->engine.kernels->name, inst->engine.n_workers, (double)layout->host_nbytes / 1048576,
             (double)layout->host_nbytes / per, (double)layout->host_state_nbytes / per,
             (double)layout->host_slots_nbytes / per, (double)layout->host_publish_nbytes / per,
-            (double)layout->device_nbytes / 1048576, 100.0 * (double)layout->n_resident_elems / per);
+            (double)(layout->host_nbytes - named_nbytes) / per, device, (double)layout->device_nbytes / 1048576,
+            100.0 * (double)layout->n_resident_elems / per);
 }
 
 /* The automatic choice never measures so few. */

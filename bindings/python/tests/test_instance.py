@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import pickle
+import re
 import signal
 import unittest
 from unittest import mock
@@ -49,6 +50,17 @@ class Training(InstanceTest):
         self.assertFalse(other.is_closed)
         newer.grads_ready([(0, floats(0.5))])
         self.assertTrue(newer.step([zfplugin.Hyper(1e-2)]).applied)
+
+    def test_what_bind_says_adds_up(self):
+        """The parts of what host memory holds per parameter; and on a CPU there is no device."""
+        opt = zfplugin.Instance({"log.level": "info"})
+        self.addCleanup(opt.close)
+        with self.assertLogs("zfplugin", logging.INFO) as said:
+            opt.bind([zfplugin.Param("w", array.array("f", bytes(4 << 20)))])
+        (line,) = [line for line in said.output if "bytes per parameter" in line]
+        whole, parts = re.search(r"\(([0-9.]+) bytes per parameter: (.*?)\)", line).groups()
+        self.assertAlmostEqual(float(whole), sum(float(part.split()[-1]) for part in parts.split(", ")), delta=0.03)
+        self.assertRegex(line, "as a device's, in host memory too, [0-9.]+ MiB")
 
     def test_where_the_time_of_a_step_went(self):
         opt = self.make(support.SYNCHRONOUS)
