@@ -9,14 +9,22 @@
 enum { LARGEST_STRUCT = 65536 }; /* a size beyond this is garbage, not a newer host */
 enum { MOST_CHAINED = 64 };
 
+static zf_status_t check_size(const void *given, uint32_t first_size, const char *name, uint32_t *out_has,
+                              zf_error_t *err) {
+    memcpy(out_has, given, sizeof *out_has);
+    if (*out_has >= first_size && *out_has <= LARGEST_STRUCT)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_ABI, "abi", "%s: struct_size = %u, need at least %u: set it to sizeof(%s)", name,
+                     *out_has, first_size, name);
+}
+
 zf_status_t zfi_struct_check(const void *given, uint32_t first_size, uint32_t size, const char *name, zf_error_t *err) {
     uint32_t has;
     if (!given)
         return zfi_error(err, ZF_ERR_ARGUMENT, "abi", "%s is NULL", name);
-    memcpy(&has, given, sizeof has);
-    if (has < first_size || has > LARGEST_STRUCT)
-        return zfi_error(err, ZF_ERR_ABI, "abi", "%s: struct_size = %u, need at least %u: set it to sizeof(%s)", name,
-                         has, first_size, name);
+    zf_status_t st = check_size(given, first_size, name, &has, err);
+    if (st)
+        return st;
     for (uint32_t i = size; i < has; i++)
         if (((const unsigned char *)given)[i])
             return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "abi",
@@ -29,10 +37,15 @@ zf_status_t zfi_struct_check(const void *given, uint32_t first_size, uint32_t si
 zf_status_t zfi_struct_read(void *out, const void *given, uint32_t first_size, uint32_t size, const char *name,
                             zf_error_t *err) {
     zf_status_t st = zfi_struct_check(given, first_size, size, name, err);
+    return st ? st : zfi_struct_read_table(out, given, first_size, size, name, err);
+}
+
+zf_status_t zfi_struct_read_table(void *out, const void *given, uint32_t first_size, uint32_t size, const char *name,
+                                  zf_error_t *err) {
     uint32_t has;
+    zf_status_t st = check_size(given, first_size, name, &has, err);
     if (st)
         return st;
-    memcpy(&has, given, sizeof has);
     memset(out, 0, size);
     memcpy(out, given, has < size ? has : size);
     return ZF_OK;

@@ -38,6 +38,8 @@ enum {
 #define ZFI_READ(out, given, type, err) zfi_struct_read(out, given, ZFI_FIRST_##type, sizeof(type), #type, err)
 #define ZFI_READ_ITEM(out, items, i, elem_size, type, err)                                                             \
     zfi_struct_read_item(out, items, i, elem_size, ZFI_FIRST_##type, sizeof(type), #type, err)
+#define ZFI_READ_TABLE(out, given, type, err)                                                                          \
+    zfi_struct_read_table(out, given, ZFI_FIRST_##type, sizeof(type), #type, err)
 #define ZFI_CHECK_ARRAY(items, n, min_n, elem_size, type, name, err)                                                   \
     zfi_array_check(items, n, min_n, elem_size, ZFI_FIRST_##type, name, err)
 
@@ -50,7 +52,12 @@ zf_status_t zfi_struct_check(const void *given, uint32_t first_size, uint32_t si
 zf_status_t zfi_struct_read(void *out, const void *given, uint32_t first_size, uint32_t size, const char *name,
                             zf_error_t *err);
 
-/* [any-thread] The same for element i of an array; its struct_size may not exceed elem_size. */
+/* [any-thread] A table of functions that the host gives, which is not NULL: a zero-extended copy. One that is longer is
+ * taken: what this version does not know it does not call. ZF_ERR_ABI. */
+zf_status_t zfi_struct_read_table(void *out, const void *given, uint32_t first_size, uint32_t size, const char *name,
+                                  zf_error_t *err);
+
+/* [any-thread] zfi_struct_read for element i of an array; its struct_size may not exceed elem_size. */
 zf_status_t zfi_struct_read_item(void *out, const void *items, uint32_t i, uint32_t elem_size, uint32_t first_size,
                                  uint32_t size, const char *name, zf_error_t *err);
 

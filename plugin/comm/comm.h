@@ -72,8 +72,9 @@ extern const zfi_comm_ops_t zfi_comm_host;
 /* NCCL for the device's memory, and the host's zf.collectives/1 for its own. */
 extern const zfi_comm_ops_t zfi_comm_nccl;
 
-/* [control] Whether a host offers zf.collectives/1, and with all that zfi_comm_host needs. */
-int zfi_comm_is_offered(const zf_host_t *host, int *out_is_whole);
+/* [control] A copy of the host's zf.collectives/1; *out_is_offered: it has one. ZF_ERR_ABI names what a table lacks of
+ * that which zfi_comm_host needs: its rank would train alone. */
+zf_status_t zfi_comm_read_table(const zf_host_t *host, zf_collectives_ext_t *out, int *out_is_offered, zf_error_t *err);
 
 /* [any-thread] "the norm" or the like: of a ZF_COLLECTIVE_FOR_... */
 const char *zfi_purpose_name(int32_t purpose);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/fork_lock.h"
+#include "base/struct.h"
 #include "base/timeline.h"
 #include "comm/comm.h"
 #include "comm/roll.h"
@@ -109,11 +110,33 @@ static void give_transport(zfi_comm_t *comm) {
 
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
 
-int zfi_comm_is_offered(const zf_host_t *host, int *out_is_whole) {
-    const zf_collectives_ext_t *table = host->get_extension ? host->get_extension(host->ctx, ZF_EXT_COLLECTIVES) : NULL;
-    *out_is_whole =
-        table && table->struct_size >= sizeof *table && table->group && table->start && table->test && table->abort;
-    return table != NULL;
+/* The first function without which nothing can be exchanged; NULL: it has all of them. What later versions append is
+ * asked for where it is called. */
+static const char *find_lack(const zf_collectives_ext_t *table) {
+    if (!table->group)
+        return "group";
+    if (!table->start)
+        return "start";
+    return !table->test ? "test" : !table->abort ? "abort" : NULL;
+}
+
+zf_status_t zfi_comm_read_table(const zf_host_t *host, zf_collectives_ext_t *out, int *out_is_offered,
+                                zf_error_t *err) {
+    const void *given = host->get_extension ? host->get_extension(host->ctx, ZF_EXT_COLLECTIVES) : NULL;
+    *out_is_offered = given != NULL;
+    if (!given)
+        return ZF_OK;
+    zf_status_t st = ZFI_READ_TABLE(out, given, zf_collectives_ext_t, err);
+    const char *lack = st ? NULL : find_lack(out);
+    if (lack)
+        return zfi_error(err, ZF_ERR_ABI, "create",
+                         "%s of the host: %s is NULL; set group, start, test and abort, or where there are no other "
+                         "ranks return NULL from get_extension",
+                         ZF_EXT_COLLECTIVES, lack);
+    if (!st && out->flags & ~ZF_COLLECTIVES_INSTANCES)
+        st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create", "%s of the host: unknown flags 0x%x",
+                       ZF_EXT_COLLECTIVES, out->flags);
+    return st;
 }
 
 static zf_status_t host_join(zfi_comm_t *comm, uint32_t group, uint32_t *out_index, zf_error_t *err) {
@@ -146,19 +169,15 @@ static zf_status_t host_join(zfi_comm_t *comm, uint32_t group, uint32_t *out_ind
 }
 
 static zf_status_t host_open(const zfi_comm_env_t *env, zfi_comm_t **out, zf_error_t *err) {
-    const zf_collectives_ext_t *table = env->host->get_extension(env->host->ctx, ZF_EXT_COLLECTIVES);
     zfi_comm_t *comm = calloc(1, sizeof *comm);
     uint32_t index;
+    int is_offered;
     if (!comm)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for a transport");
-    if (table->flags & ~ZF_COLLECTIVES_INSTANCES) {
-        free(comm);
-        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create", "%s of the host: unknown flags 0x%x",
-                         ZF_EXT_COLLECTIVES, table->flags);
-    }
     comm->env = *env;
-    comm->table = *table;
-    zf_status_t st = host_join(comm, 0, &index, err);
+    zf_status_t st = zfi_comm_read_table(env->host, &comm->table, &is_offered, err);
+    if (!st)
+        st = host_join(comm, 0, &index, err);
     if (st)
         free(comm);
     else

@@ -179,12 +179,14 @@ static void warn_of_idle_keys(const zfi_engine_t *engine) {
 }
 
 /* A host with other ranks offers collectives. */
-static const zfi_comm_ops_t *find_transport(const zf_host_t *host, int32_t transport) {
-    int is_whole;
-    (void)zfi_comm_is_offered(host, &is_whole);
-    if (!is_whole)
-        return &zfi_comm_self;
-    return transport & ZFI_TRANSPORT_NCCL ? &zfi_comm_nccl : &zfi_comm_host;
+static zf_status_t find_transport(const zf_host_t *host, int32_t transport, const zfi_comm_ops_t **out,
+                                  zf_error_t *err) {
+    zf_collectives_ext_t table;
+    int is_offered;
+    zf_status_t st = zfi_comm_read_table(host, &table, &is_offered, err);
+    if (!st && is_offered)
+        *out = transport & ZFI_TRANSPORT_NCCL ? &zfi_comm_nccl : &zfi_comm_host;
+    return st;
 }
 
 static zf_status_t settle_ranks(zfi_engine_t *engine, zf_error_t *err) {
@@ -192,15 +194,6 @@ static zf_status_t settle_ranks(zfi_engine_t *engine, zf_error_t *err) {
     zf_status_t st = zfi_config_settle_ranks(&engine->config, &setting, err);
     engine->policy = zfi_config_policy(&engine->config);
     return st;
-}
-
-static void warn_of_short_table(const zfi_engine_t *engine) {
-    int is_whole;
-    if (zfi_comm_is_offered(engine->host, &is_whole) && !is_whole)
-        zfi_log(
-            engine, ZF_LOG_WARN, "create",
-            "%s of the host lacks functions that this version needs: this process trains alone, without other ranks",
-            ZF_EXT_COLLECTIVES);
 }
 
 static zf_status_t read_args(const zf_create_args_t *given, zf_create_args_t *out, zf_error_t *err) {
@@ -255,7 +248,7 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
     zfi_step_records_begin(&inst->step_records);
     st = configure(&inst->engine, &args, err);
     if (!st)
-        inst->engine.comm_ops = find_transport(args.host, inst->engine.config.transport);
+        st = find_transport(args.host, inst->engine.config.transport, &inst->engine.comm_ops, err);
     if (!st)
         st = choose_kernels(&inst->engine.kernels, err);
     if (!st)
@@ -277,7 +270,6 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
     }
     inst->magic = ZFI_INSTANCE_MAGIC;
     warn_of_idle_keys(&inst->engine);
-    warn_of_short_table(&inst->engine);
     *out = inst;
     return ZF_OK;
 }

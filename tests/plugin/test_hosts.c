@@ -11,6 +11,7 @@
 #include "instance/run.h"
 #include "state_rig.h"
 #include "suite.h"
+#include "zf/ext/collectives.h"
 #include "zf/ext/config.h"
 
 static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40}, {.rows = 17}, {.rows = 30, .cols = 20, .is_bf16 = 1}};
@@ -66,6 +67,72 @@ ZT_TEST(keys_without_effect) {
             zt_contains(said.text, tries[i].key);
         zt_rig_end(&rig);
     }
+}
+
+/* A host's table of functions, and one more that a later version appends. */
+static struct {
+    zf_collectives_ext_t table;
+    uint64_t appended;
+} offered;
+
+static const void *offer(void *ctx, const char *id) {
+    (void)ctx;
+    return strcmp(id, ZF_EXT_COLLECTIVES) == 0 ? &offered : NULL;
+}
+static zf_status_t be_alone(void *ctx, uint32_t group, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
+    (void)ctx, (void)group, (void)err;
+    *out_rank = 0;
+    *out_size = 1;
+    return ZF_OK;
+}
+static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_request, zf_error_t *err) {
+    (void)ctx, (void)call, (void)out_request, (void)err;
+    return ZF_ERR_STATE;
+}
+static zf_status_t end(void *ctx, uint64_t request, zf_error_t *err) {
+    (void)ctx, (void)request, (void)err;
+    return ZF_ERR_STATE;
+}
+
+static const zf_collectives_ext_t whole_table = {
+    .struct_size = sizeof whole_table, .group = be_alone, .start = start, .test = end, .abort = end};
+
+static void refused_with(zf_collectives_ext_t table, const char *text) {
+    offered.table = table;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    rig.host.get_extension = offer;
+    ck_assert_int_eq(zt_rig_try_create(&rig, config, 0), text ? ZF_ERR_ABI : ZF_OK);
+    if (text)
+        zt_contains(rig.err.message, text);
+    if (!text)
+        zt_rig_end(&rig);
+}
+
+/* A rank whose table of collectives is cut short would train alone: it is refused by what it lacks. A longer one is a
+ * newer host's. */
+ZT_TEST(tables_of_collectives) {
+    static const uint32_t sizes[] = {0, 4, 8, 40, 47};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char text[64];
+        zf_collectives_ext_t table = whole_table;
+        table.struct_size = sizes[i];
+        snprintf(text, sizeof text, "zf_collectives_ext_t: struct_size = %u, need at least 48", sizes[i]);
+        refused_with(table, text);
+    }
+    static const char *const slots[] = {"group", "start", "test", "abort"};
+    for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
+        char text[64];
+        zf_collectives_ext_t table = whole_table;
+        memset((char *)&table + 16 + 8 * i, 0, 8);
+        snprintf(text, sizeof text, "of the host: %s is NULL", slots[i]);
+        refused_with(table, text);
+    }
+    refused_with((zf_collectives_ext_t){.struct_size = sizeof(zf_collectives_ext_t)}, "group is NULL");
+    refused_with(whole_table, NULL);
+    offered.appended = UINT64_MAX;
+    zf_collectives_ext_t longer = whole_table;
+    longer.struct_size = sizeof offered;
+    refused_with(longer, NULL);
 }
 
 /* ---- what the environment forces --------------------------------------------------------------------------------- */
