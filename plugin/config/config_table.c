@@ -113,8 +113,9 @@ static const zfi_key_t keys[] = {
     {"shard", "bucket_bytes", ZFI_KEY_INT, MEMBER(bucket_bytes), 1, 4294967295.0, auto_bucket, "1..4294967295 | auto",
      "auto",
      "Several ranks: bytes of gradients that are exchanged at once, while the backward pass goes on. The same on every "
-     "rank. auto: 1 million elements for each rank, at least 40 million and at most a sixteenth of the model, and less "
-     "towards the end of the backward pass: halves of what is left, down to a sixteenth of a bucket."},
+     "rank. auto: 1 million elements for each rank, at least 40 million, at most a sixteenth of the model and 512 MiB, "
+     "and "
+     "less towards the end of the backward pass: halves of what is left, down to a sixteenth of a bucket."},
     {"shard", "transport", ZFI_KEY_CHOICE, MEMBER(transport), 0, 0, transports,
      "host | nccl | host_two_level | nccl_two_level | nccl_native", "host",
      "Several ranks: by what gradients and values are exchanged. host: by the trainer's zf.collectives/1, on CUDA in "

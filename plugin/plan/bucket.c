@@ -10,7 +10,8 @@ enum {
     USUAL_ELEMS = 40000000,
     ELEMS_PER_RANK = 1000000,
     LEAST_SHARE = 16,
-    MOST_SHARE = 16, /* of its kind: the memory of exchanges is a number of buckets */
+    MOST_SHARE = 16, /* of its kind, and of bytes: the memory of exchanges is a number of buckets */
+    MOST_NBYTES = 512 << 20,
     CUT_ALIGN = 16,
     LINE_NBYTES = 64,
     MEMORY_ALIGN = 4096
@@ -30,6 +31,7 @@ static uint32_t order_of(const zfi_param_t *param) {
 static uint64_t up_to(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static uint64_t gcd(uint64_t a, uint64_t b) { return b ? gcd(b, a % b) : a; }
 
@@ -123,7 +125,8 @@ static void add(build_t *build, uint32_t id, uint64_t wanted_nbytes) {
     open_t *open = find_open(build, id);
     uint64_t of_ranks = (uint64_t)ELEMS_PER_RANK * build->places[param->group_index[0]].n_ranks;
     uint64_t most = open->of_kind / MOST_SHARE, size = zfi_dtype_nbytes(param->grad_dtype);
-    uint64_t usual = larger(of_ranks < most ? of_ranks : most, USUAL_ELEMS);
+    most = smaller(most, MOST_NBYTES / size);
+    uint64_t usual = larger(smaller(of_ranks, most), USUAL_ELEMS);
     if (open->n_params && !wanted_nbytes && is_enough(open, param, usual))
         close_bucket(build, open);
     if (open->n_params)
