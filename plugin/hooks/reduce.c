@@ -167,7 +167,7 @@ static zf_status_t check_agreements(zf_instance_t *inst, const circle_t *circle)
         if (other->is_discarded != first->is_discarded)
             return disagree(inst, circle, r, "DISCARD");
         if (other->events != first->events)
-            return disagree(inst, circle, r, "what was called between the steps (FLUSH, load, params_changed)");
+            return disagree(inst, circle, r, "what was called between the steps (FLUSH, save, load, params_changed)");
         if (other->arguments != first->arguments && !first->is_discarded)
             return disagree(inst, circle, r,
                             "the arguments of step (hyper-parameters, unscale, clip_norm, host_norm, EPOCH_END)");
@@ -347,7 +347,7 @@ zf_status_t zfi_reduce_discard(zf_instance_t *inst) {
 
 /* Buckets of this step whose exchanges the device waits for before it does what comes next. */
 static uint32_t count_awaited(const zfi_reduction_t *reduction, uint32_t n_buckets) {
-    uint64_t first = reduction->number[0], n = 0;
+    uint64_t first = reduction->opened ? reduction->number[0] : 0, n = 0;
     for (uint32_t i = 0; i < n_buckets && first; i++)
         if (reduction->opened[i].after >= first + n)
             n = reduction->opened[i].after - first + 1;
@@ -355,12 +355,16 @@ static uint32_t count_awaited(const zfi_reduction_t *reduction, uint32_t n_bucke
 }
 
 zf_status_t zfi_reduce_meet(zf_instance_t *inst, zf_status_t st, const char *origin, zf_error_t *err) {
+    return inst->run->reduction.opened ? zfi_reduce_meet_always(inst, st, origin, err) : st;
+}
+
+zf_status_t zfi_reduce_meet_always(zf_instance_t *inst, zf_status_t st, const char *origin, zf_error_t *err) {
     const zfi_reduction_t *reduction = &inst->run->reduction;
     const circle_t circle = {.place = zfi_member(&inst->engine, 0),
                              .nbytes = reduction->agreement_nbytes}; /* a step's */
     zfi_agreement_t own = {.step = inst->run->clock.t + 1 + inst->run->clock.steps_before, .n_sent = reduction->next};
     uint32_t waits = 0, late = 0;
-    if (!reduction->opened)
+    if (!zfi_is_reduced(inst->run))
         return st;
     own.events = zfi_crc32(reduction->events, origin, strlen(origin)); /* no step's */
     own.n_awaited = count_awaited(reduction, inst->run->buckets.n);

@@ -29,7 +29,9 @@ zf_status_t zfi_reduce_discard(zf_instance_t *inst);
  * it is found here. And so is a device that waits for a bucket which another rank, for want of a gradient, hands over
  * at step: this rank would come to rest only then. ZF_ERR_STATE on every rank, before anything is changed. */
 zf_status_t zfi_reduce_meet(zf_instance_t *inst, zf_status_t st, const char *origin, zf_error_t *err);
-/* ... and what one of them refuses, all do, with its words. */
+/* The same of a call that all ranks make at stage 0, too. */
+zf_status_t zfi_reduce_meet_always(zf_instance_t *inst, zf_status_t st, const char *origin, zf_error_t *err);
+/* zfi_reduce_meet, and what one of them refuses, all do, with its words. */
 zf_status_t zfi_reduce_meet_all(zf_instance_t *inst, zf_status_t st, const char *origin, zf_error_t *err);
 /* The same later in such a call. */
 zf_status_t zfi_reduce_agree(zf_instance_t *inst, zf_status_t st, zf_error_t *err);

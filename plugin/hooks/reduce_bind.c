@@ -338,14 +338,20 @@ static summary_t summarise(const comparison_t *it, zf_status_t st) {
     return out;
 }
 
-/* Whether the host gave each rank the same group, and none refused or is in the middle of a step. */
-static zf_status_t check_places(const comparison_t *it, const summary_t *all, zf_error_t *err) {
+/* Whether the host gave each rank the same group. Where it did not, the exchange may fail for want of a rank that is
+ * none: of others it may have brought what they say. */
+static zf_status_t check_size(const comparison_t *it, const summary_t *all, zf_status_t st, zf_error_t *err) {
     for (uint32_t r = 0; r < it->n_ranks; r++)
-        if (all[r].n_ranks != it->n_ranks)
+        if (all[r].n_ranks && all[r].n_ranks != it->n_ranks)
             return zfi_error_by(err, ZF_ERR_RANKS, r, "bind_params",
                                 "this is rank %" PRIu32 " of %" PRIu32 ", but rank %" PRIu32
                                 " says that they are %" PRIu32 ": the host must give every rank the same group",
                                 it->rank, it->n_ranks, r, all[r].n_ranks);
+    return st;
+}
+
+/* Whether none refused or is in the middle of a step. */
+static zf_status_t check_places(const comparison_t *it, const summary_t *all, zf_error_t *err) {
     for (uint32_t r = 0; r < it->n_ranks; r++)
         if (all[r].status)
             return zfi_error_by(err, all[r].status, r, "bind_params",
@@ -367,6 +373,8 @@ static zf_status_t compare(const comparison_t *it, zf_status_t before, zf_error_
     int is_equal = 1;
     zf_status_t st;
     summary_t *all = gather(it, &own, sizeof own, &st, before ? NULL : err);
+    if (all && !before)
+        st = check_size(it, all, st, err);
     if (!st && !before)
         st = check_places(it, all, err);
     for (uint32_t r = 0; r < it->n_ranks && !st; r++) {

@@ -163,6 +163,7 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
         return st;
     zfi_parts_open(inst->run, &together);
     st = read_save_args(given, out_report, &args, err);
+    st = zfi_reduce_meet_always(inst, st, "save", err);
     st = zfi_parts_meet(inst, st ? NULL : args.path, &together, st, err);
     if (!st && args.store && zfi_together_meets(&together)) {
         together.is_apart = (args.flags & ZF_STATE_OWN) != 0;
@@ -172,7 +173,6 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
         together.rank = 0;
         together.n_ranks = 1;
     }
-    st = zfi_reduce_meet(inst, st, "state", err);
     if (!st)
         st = zfi_drain(inst, err);
     report.drain_ns = zfi_now_ns() - start;
@@ -248,6 +248,8 @@ static zf_status_t prepare_load(zf_instance_t *inst, const zf_state_args_t *give
         st = zfi_reduce_check_rest(inst, "state", err);
     if (!st)
         st = zfi_fetch_check_released(inst, "state", err);
+    zfi_reduce_forget_events(inst->run); /* whatever was done before, a load replaces */
+    st = zfi_reduce_meet_always(inst, st, "load", err);
     if (!st)
         st = zfi_drain(inst, err);
     if (!st && (out->flags & ZF_STATE_PARTIAL)) /* what the checkpoint lacks keeps its masters */

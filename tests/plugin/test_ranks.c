@@ -11,6 +11,7 @@
 #include "ranks/ranks.h"
 #include "rig.h"
 #include "suite.h"
+#include "zf/ext/state.h"
 
 static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40, .flags = ZF_PARAM_AVERAGE},
                                     {.rows = 17, .flags = ZF_PARAM_AVERAGE},
@@ -241,6 +242,28 @@ ZT_TEST(other_calls_are_named) {
            "rank 1 and rank 0 ask for other parameters");
 }
 
+/* One rank alone saves, or loads, before a step of the others. */
+static void *run_saving_job(void *raw) {
+    job_t *job = raw;
+    zf_state_args_t args = {.struct_size = sizeof args, .path = "/tmp/zf-test-ranks-none"};
+    zt_job_open(job, shapes, N_SHAPES);
+    job->st = zt_rig_try_step(&job->rig);
+    const zf_state_ext_t *state = job->rig.zf->get_extension(ZF_EXT_STATE);
+    if (job->leaves_before)
+        job->st = (job->leaves_before == 1 ? state->save : state->load)(job->rig.inst, &args, NULL, &job->rig.err);
+    else if (job->st >= 0)
+        job->st = zt_rig_try_step(&job->rig);
+    return NULL;
+}
+
+ZT_TEST(a_save_of_one_rank_is_refused_at_once) {
+    static const char *const configs[] = {config, sharded};
+    for (uint32_t i = 0; i < 4; i++) {
+        const job_t usual = {.config = configs[i / 2]}, alone = {.config = configs[i / 2], .leaves_before = 1 + i % 2};
+        differ(run_saving_job, 2, &usual, &alone, "differ at step 2 in what was called between the steps (FLUSH, save");
+    }
+}
+
 /* The longest line: eight axes and a name of 255 bytes. Whatever differs is found and shown: a weight, the flags. */
 static void *run_long_job(void *raw) {
     static const zt_shape_t shape = {.rows = 4, .cols = 8, .flags = ZF_PARAM_AVERAGE};
@@ -363,6 +386,7 @@ ZT_TEST(a_world_size_that_differs) {
         jobs[0].rig.err.message,
         "this is rank 0 of 2, but rank 1 says that they are 3: the host must give every rank the same group");
     ck_assert_int_eq(jobs[1].st, ZF_ERR_RANKS);
+    zt_contains(jobs[1].rig.err.message, "this is rank 1 of 3, but rank 0 says that they are 2");
     zt_jobs_end(&ranks);
 }
 
