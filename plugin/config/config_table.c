@@ -128,7 +128,8 @@ static const zfi_key_t keys[] = {
      "the gradients' data type and an order of its own (rings, trees, switches that add); other bits than the rest, "
      "within rounding. The same on every rank. nccl: emulated, never run on hardware."},
     {"host", "threads", ZFI_KEY_INT, MEMBER(threads), 0, 256, NULL, "0..256", "0",
-     "Worker threads. 0 = physical cores of the affinity mask, or this rank's share of them, less one, at least 1."},
+     "Worker threads. 0 = physical cores of the affinity mask, or this rank's share of them, no more than the control "
+     "groups' quota pays for, less one, at least 1."},
     {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, affinities, "auto | none", "auto",
      "auto pins each worker to a physical core of the process's mask that no other instance on the machine has, and "
      "none where that cannot be known (a container that shares its CPUs); none leaves them alone."},
