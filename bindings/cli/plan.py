@@ -368,7 +368,7 @@ class Plan:
     def make_rows(self):
         way, out = self.taken, []
         rank = self.ranks[way.slowest]
-        settings = [["zenflow.mode=windows", f"zenflow.update_interval={interval}", f"zenflow.publish_lag={lag}"]
+        settings = [[f"zenflow.mode={'exact' if (interval, lag) == (1, 0) else 'windows'}", f"zenflow.update_interval={interval}", f"zenflow.publish_lag={lag}"]
                     for lag in (0, 1) for interval in INTERVALS]
         asks = [(rank, way.overrides() + overrides) for overrides in settings]
         for plan in self.ask(asks, way.on_host, self.room_nbytes - 2 * self.model.nbytes * way.on_host):
@@ -446,14 +446,16 @@ class Plan:
             most_close=plan["most_close_elems"] / own if is_sharded else 0,
             own_s=speeds["own"] * 1e-9 * n))
 
+    def fits(self, row):
+        """The way that is taken, with this setting: of the device's bytes, which are in the host's memory where the parameters are."""
+        way, more = self.taken, row.bytes["device_nbytes"] - self.taken.bytes["device_nbytes"]
+        return (row.bytes["host_least_nbytes"] + way.beside_nbytes + more * way.on_host <= self.room_nbytes
+                and way.card_nbytes + more * (not way.on_host) <= self.card_nbytes)
+
     def choose(self):
         """The least late of the rows that costs at most MAX_STALL of a step: lag 0 before lag 1, then small S; where none does,
         the quickest. What takes more than the machine has is not chosen. None: nothing is left."""
-        way = self.taken
-        on_card = way.card_nbytes - way.bytes["device_nbytes"] * (not way.on_host)
-        rows = [row for row in self.rows if row.setting[0] <= LONGEST_CHOSEN
-                and row.bytes["host_least_nbytes"] + way.beside_nbytes <= self.room_nbytes
-                and on_card + row.bytes["device_nbytes"] * (not way.on_host) <= self.card_nbytes]
+        rows = [row for row in self.rows if row.setting[0] <= LONGEST_CHOSEN and self.fits(row)]
         quickest = min(rows, key=lambda row: row.times["step_s"], default=None)
         return next((row for row in rows if row.stall <= MAX_STALL), quickest) if self.does_fit else None
 
@@ -493,7 +495,7 @@ def as_json(plan):
             "closes_of_ranks": [min(of["least_close_elems"] for of in ranks), max(of["most_close_elems"] for of in ranks)],
             "exact_state_mib": plan.exact_state_mib(), "configured": plan.taken.row and plan.taken.row.as_json(),
             "ways": [way.as_json() for way in plan.ways], "taken": plan.taken.as_json(), "plain_s": plan.plain_s(),
-            "choices": [row.as_json() for row in plan.rows], "recommended": choice and choice.as_json()}
+            "choices": [row.as_json() | {"does_fit": plan.fits(row)} for row in plan.rows], "recommended": choice and choice.as_json()}
 
 
 def make(options):

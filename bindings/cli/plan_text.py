@@ -160,7 +160,7 @@ def speeds_of(plan, numbers):
         yield "           stage 2: what a step waits for weights that are gathered is not in them"
     for name, (unit, *_) in numbers.items():
         value, replays = plan.speeds[name], name == "host" and machine.windows
-        what, spread = "replays" if replays else f"{value:.3g} {unit}", 0
+        what, spread = "replays" if replays else f"{value:{'.3g' if name in plan.measured else 'g'}} {unit}", 0
         if name in plan.measured or replays:
             what += f", as measured in {machine.path}"
             spread = {"own": machine.own_spread, "host": machine.spread}.get(name, 0)
@@ -186,7 +186,7 @@ def rows_of(plan):
     for row in plan.rows:
         interval, lag = row.setting
         yield (f"{interval:3}  {lag:3}  {gib(row.bytes['host_nbytes']):9.3f}  {1e3 * row.times['step_s']:8.1f}  "
-               f"{100 * row.stall:6.1f} %   {plan.plain_s() / row.times['step_s']:.2f}")
+               f"{100 * row.stall:6.1f} %   {plan.plain_s() / row.times['step_s']:.2f}" + "   does not fit" * (not plan.fits(row)))
 
 
 def keys_of(plan, row):

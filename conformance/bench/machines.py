@@ -52,8 +52,9 @@ def cell(found):
         way = min(found["ways"], key=lambda way: max(way["card_nbytes"] - found["card_room_nbytes"], 0) + max(way["host_nbytes"] - found["room_nbytes"], 0))
         return f"no: needs {way['card_nbytes'] / 2**30 + 1:.0f}, {way['host_nbytes'] / 2**30 + 4:.0f}"
     way, mib = found["taken"], found["exact_state_mib"]
-    steps = {(row["update_interval"], row["publish_lag"]): found["plain_s"] / row["step_s"] for row in found["choices"]}
-    return (f"{steps[1, 0]:.2f}, {steps[2, 0]:.2f}{WAYS[way['way']]}" + " b" * (way["moments_dtype"] != "float32") + " c" * way["recompute"]
+    steps = {(row["update_interval"], row["publish_lag"]): f"{found['plain_s'] / row['step_s']:.2f}" if row["does_fit"] else "-"
+             for row in found["choices"]}
+    return (f"{steps[1, 0]}, {steps[2, 0]}{WAYS[way['way']]}" + " b" * (way["moments_dtype"] != "float32") + " c" * way["recompute"]
             + (f"; {max(mib / 1024, 0.1):.1f} GiB" if mib else "") + (f"; {way['state_mib'] / 1024:.0f} GiB held" if way["state_mib"] else ""))
 
 
@@ -76,6 +77,8 @@ def main():
             print(f"| {machine[0]} | {count}{machine[2]}, {machine[3]} | {MEMORY_SHARE * machine[5]:.0f} | {' | '.join(map(cell, found))} |", flush=True)
     print("\n| S | lag | host GiB | step ms | step without offload / with |\n|---|---|---|---|---|")
     for row in shown["choices"]:
+        if not row["does_fit"]:
+            continue
         print(f"| {row['update_interval']} | {row['publish_lag']} | {row['host_nbytes'] / 2**30:.1f} | {1e3 * row['step_s']:.0f} | "
               f"{shown['plain_s'] / row['step_s']:.2f} |")
 

@@ -447,6 +447,16 @@ class Fits(PlanTest):
         self.assertEqual([self.ask(kept + mib / 1024 + more, 1000, *words)["exact_state_mib"] for more in (1, -1)], [mib, 0])
         self.says(0, "no --gpu says whether the card has room", self.model, *words)
 
+    def test_each_setting_is_checked_for_fit(self):
+        """Windows have selected channels on the card, exact has none: where just exact fits it is what is advised, though it waits."""
+        need = self.ask(1000, 1000)["ways"][0]["card_nbytes"] / 2**30 + 1.01
+        plan = self.ask(need, 1000, "--tokens", 3400, "--link", 10)  # over which nothing is streamed sooner
+        self.assertEqual({setting for setting, row in rows(plan).items() if row["does_fit"]}, {(1, 0)})
+        self.assertEqual((plan["recommended"]["update_interval"], plan["recommended"]["publish_lag"]), (1, 0))
+        self.assertEqual(rows(plan)[1, 0]["host_nbytes"], plan["host_nbytes"])  # it is mode = exact itself
+        wide = self.ask(need + 20, 1000, "--tokens", 3400, "--link", 10)
+        self.assertTrue(all(row["does_fit"] for row in wide["choices"]) and wide["recommended"]["update_interval"] > 1)
+
     def test_activations_are_made_to_fit(self):
         """In micro-batches of a sequence at least, then again in backward; as it is asked for they stay."""
         words = (self.model, "--ram", 1000, "--tokens", 8192)
