@@ -3,10 +3,13 @@
 import contextlib
 import gc
 import io
+import itertools
 import logging
 import os
+import signal
 import tempfile
 import warnings
+from unittest import mock
 
 from support import FEW, SYNCHRONOUS, TorchTest, config, needs, torch
 import zfplugin.torch
@@ -162,6 +165,30 @@ class Lightning(TorchTest):
             opt.close()
             del module, trainer, opt
             gc.collect()
+
+    def test_a_signal_in_mid_step_saves_the_whole_step(self):
+        """As Lightning's own handler of SLURM's signal does."""
+        import lightning
+
+        finals, number, write = {}, itertools.count(1), zfplugin.torch.groups.write
+
+        class Look(lightning.Callback):
+            def on_train_start(self, trainer, module):
+                signal.signal(signal.SIGUSR1, lambda *_: trainer.save_checkpoint(f"{trainer.default_root_dir}/five.ckpt"))
+
+            def on_train_batch_end(self, trainer, module, *args):
+                if trainer.global_step == 5:
+                    finals.update({name: value.clone() for name, value in trainer.optimizers[0].export().items()})
+
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
+        raising = mock.patch("zfplugin.torch.groups.write", lambda *args: (next(number) == 5 and signal.raise_signal(signal.SIGUSR1), write(*args)))
+        with tempfile.TemporaryDirectory() as out, raising:
+            _, opt, _ = self.fit(out, callbacks=[Look()], enable_checkpointing=False)
+            saved = torch.load(f"{out}/five.ckpt", weights_only=True)["state_dict"]
+            for name, values in finals.items():
+                self.assertTrue(torch.equal(saved[name], values), name)
+            self.assertTrue(finals)
+            opt.close()
 
     def test_another_optimizer_is_said(self):
         with tempfile.TemporaryDirectory() as out, self.assertRaisesRegex(zfplugin.ArgumentError, "no zfplugin.torch.ZenFlow"):

@@ -26,7 +26,7 @@ import re
 import threading
 import weakref
 
-from . import _abi, errors, library, places, tensors
+from . import _abi, errors, library, places, signals, tensors
 
 _LEVELS = {_abi.LOG_ERROR: logging.ERROR, _abi.LOG_WARN: logging.WARNING, _abi.LOG_INFO: logging.INFO,
            _abi.LOG_DEBUG: logging.DEBUG}
@@ -247,7 +247,7 @@ class Instance:
             config_path=os.fsencode(path) if path is not None else None,
             overrides=C.addressof(array) if array else None, n_overrides=len(lines), device_type=self.place.device_type,
             device_id=self.place.number, norm_group=self._norm_group)
-        self.lib.check(library.foreign(self.table.create, C.byref(args), C.byref(out), C.byref(record)), record, "create")
+        self.lib.check(signals.call(self.table.create, C.byref(args), C.byref(out), C.byref(record)), record, "create")
         return out.value
 
     def __enter__(self):
@@ -278,7 +278,7 @@ class Instance:
         with self.lock:
             if self.place.is_stream:
                 self._say_where(doing)
-            return self.lib.check(library.foreign(slot, self.handle, *args, C.byref(record)), record, doing)
+            return self.lib.check(signals.call(slot, self.handle, *args, C.byref(record)), record, doing)
 
     def _say_where(self, doing):
         """Hooks are told the stream of now. What is no hook reads and writes memory at once: what was enqueued is done before."""
@@ -591,4 +591,4 @@ def _named(ids):
 def _destroy(destroy, handle, _kept):
     """Finalizer: host, library and callback are kept alive until the instance has ended."""
     with contextlib.suppress(Exception):  # a destructor never hides a first error behind a second one
-        library.foreign(destroy, handle, None)
+        signals.call(destroy, handle, None)

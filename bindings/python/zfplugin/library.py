@@ -8,11 +8,9 @@ ABI; a table with every slot of it.
 Where the library is looked for: the path given; $ZFPLUGIN_LIBRARY; $ZFPLUGIN_PATH (what C hosts use); the file inside
 this package; the dynamic linker's own places. A path that is given but wrong is an error, never passed over.
 """
-import _signal  # signal's own functions make an Enum of every answer: 50 microseconds a call
 import ctypes
 import os
 import struct
-import threading
 from pathlib import Path
 
 from . import _abi, errors
@@ -198,22 +196,6 @@ class Library:
             row["default"] = row.pop("deflt")
             keys.append(row)
         return keys
-
-
-def foreign(function, *args):
-    """Calls into C, which may call callbacks in Python. A handler of Ctrl-C that runs in a callback cannot raise: ctypes prints what
-    it raises and goes on. So it runs after the call."""
-    handler = _signal.getsignal(_signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
-    if not callable(handler):
-        return function(*args)
-    came = []
-    _signal.signal(_signal.SIGINT, lambda *of: came.append(of))
-    try:
-        return function(*args)
-    finally:
-        _signal.signal(_signal.SIGINT, handler)
-        if came:
-            handler(*came[0])
 
 
 def string_array(strings):

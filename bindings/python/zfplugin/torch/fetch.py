@@ -20,6 +20,7 @@ import weakref
 
 import torch
 
+from ..signals import whole
 from .hooks import Hook, on_forward
 
 
@@ -49,6 +50,7 @@ class Fetcher:
         self.instance = self.table = None
         self.ids, self.unhooked = [()] * len(self.modules), set()
 
+    @whole
     def before_forward(self, at, module, *_):
         if getattr(module, "_is_replica", False):
             return  # of DataParallel: a copy, made before; step() fetches for it

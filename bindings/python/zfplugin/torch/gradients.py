@@ -40,6 +40,7 @@ import weakref
 import torch
 
 from .. import _abi, errors, places
+from ..signals import whole
 from .cut import grad_of, is_on_its_way, is_settled, local
 from .watched import CLEAN_STEPS, WATCHED_EVERY, Watched
 
@@ -199,6 +200,7 @@ class GradientFeed:
             handle.remove()
         self.handles.clear()
 
+    @whole
     def on_gradient(self, i, param):
         """Autograd has added to param.grad. Never raises: what is wrong is said by step(), where it can be handled."""
         with self.lock:

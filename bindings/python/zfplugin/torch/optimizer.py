@@ -21,6 +21,7 @@ import torch
 
 from .. import errors, state
 from ..instance import Instance, _report
+from ..signals import whole
 from . import adamw, checkpoint, cut, devices, experts, figures, moments, processes
 from . import groups as hyper_groups
 from .binding import Binding
@@ -175,6 +176,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
 
     # ---- torch.optim.Optimizer ---------------------------------------------------------------------------------------
 
+    @whole
     def add_param_group(self, param_group):
         """As torch's. After the first step it binds again, at once: whole or not at all."""
         names = {}
@@ -199,6 +201,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
             raise
 
     @outside_of_graphs
+    @whole
     @torch.no_grad()
     def step(self, closure=None):
         """One optimizer step over .grad of the parameters. Returns what the closure returns."""
@@ -221,6 +224,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         self._say_skipped()
         return loss
 
+    @whole
     @torch.no_grad()
     def state_dict(self):
         """Groups, and the plugin's exact state as plain tensors and text (checkpoint.py). Between steps. Nothing changes:
@@ -256,6 +260,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     def _numbered(self, entries):
         return {number: entries[p] for number, p in self._binding.table.trainable if p in entries}
 
+    @whole
     @torch.no_grad()
     def adamw_state_dict(self):
         """A state dict for torch.optim.AdamW (with rule="adam" for Adam): its groups, and the moments and update counts that
@@ -283,6 +288,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
             self._forget_copies()
             self.params_changed(reset=True)
 
+    @whole
     @torch.no_grad()
     def load_state_dict(self, state_dict):
         """The run goes on to the bit, weights included. Whole or not at all; names and shapes must be the saved ones.
@@ -335,6 +341,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
 
     # ---- what only this optimizer has --------------------------------------------------------------------------------
 
+    @whole
     def bind(self):
         """Binds the parameters now instead of at the first step: plans and takes all memory. Idempotent."""
         if self._binding is None:
@@ -361,6 +368,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         self._names.update({id(p): self._names.get(number, name) for (number, p), name in zip(found.items(), names)})
         self.log.info("the model has other parameters than when the optimizer was made; these are trained instead: %s", listed(names))
 
+    @whole
     def attach(self, model):
         """From now on the model's state_dict() holds what flush() would give (saving.py). model= does it."""
         if self._final_weights is not None and self._final_weights.model() is model:
@@ -368,6 +376,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         self._final_weights = FinalWeights(model, self._current_binding, self._tally)
         self._handles.append(self._final_weights.handles)
 
+    @whole
     def save(self, path, compact=False, note=None):
         """Saves the plugin's state into a directory, streaming, which state_dict() cannot; the groups are not part of it.
         compact: without open windows. Returns the report as a dict. Weights that somebody else wrote are followed first:
@@ -376,6 +385,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         self._refuse_cut("save")
         return state.save(self._instance, path, compact, note)
 
+    @whole
     def load(self, path, partial=False):
         """Loads what save() wrote, weights included. partial: parameters that it lacks keep what they have."""
         self._forget_copies()
@@ -422,6 +432,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         if binding.feed.is_agreed or any(grad is not None for grad in binding.feed.held):
             binding.discard()
 
+    @whole
     @torch.no_grad()
     def flush(self):
         """Closes every window: afterwards the parameters are the final weights. Call it at the end of training. Before the
@@ -431,16 +442,19 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
             self._followed("flush").flush()
             self._tally.flushed()
 
+    @whole
     def drain(self):
         """Waits for updates in flight; windows stay open."""
         self._bound("drain")
         self._instance.drain()
 
+    @whole
     def synchronize(self):
         """With fetch=True: every weight is the newest afterwards, for whoever reads or writes them outside of forward."""
         if self._binding is not None:
             self._binding.fetch()
 
+    @whole
     @torch.no_grad()
     def params_changed(self, params=None, reset=False):
         """The caller wrote parameters (default: all); moments are kept unless reset. Writes are noticed by themselves: this
@@ -449,6 +463,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         ids = [binding.id_of(p) for p in params] if params is not None else [i for i, _ in binding.table.trainable]
         binding.resynchronise(ids, reset, is_told=True)
 
+    @whole
     def export(self):
         """{name: float32 tensor}: the weights that flush() would give; nothing changes."""
         table = self._bound("export").table
@@ -465,6 +480,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         """The next step is marked as the last of an epoch."""
         self._is_epoch_end = True
 
+    @whole
     def close(self):
         """Ends the plugin's instance and takes its hooks off the parameters. Idempotent."""
         self._finalizer()
@@ -526,6 +542,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
 
         return sharded.Rows(self._binding.table, self._ranks.circles, self._meshes)
 
+    @whole
     @with_versions
     def _read_moments(self, is_whole=False):
         if self._binding is None:

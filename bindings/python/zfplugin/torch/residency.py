@@ -13,11 +13,13 @@ import contextlib
 import torch
 
 from .. import errors
+from ..signals import whole
 
 
 class Residency:
     """Of an optimizer with _binding, a Binding or None, and _instance, an Instance."""
 
+    @whole
     @torch.no_grad()
     def release(self, pinned=False):
         """Gives the plugin's device memory back to the driver until resume(). Between steps. Meanwhile save(), state_dict(), export(),
@@ -27,6 +29,7 @@ class Residency:
             self._binding.fetch()
             self._instance.release(pinned)
 
+    @whole
     def resume(self):
         """Takes the memory again, with what was in it. Where there is no room, even without torch's cache: OutOfMemoryError, and all is
         released as before."""

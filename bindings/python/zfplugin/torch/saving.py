@@ -18,6 +18,7 @@ import weakref
 
 import torch
 
+from ..signals import whole
 from .cut import like, local
 from .hooks import Hook, on_forward, with_versions
 from .parameters import same_words
@@ -53,6 +54,7 @@ class FinalWeights:
         binding = bound() if bound is not None else None
         return binding if binding is not None and not binding.instance.is_closed else None
 
+    @whole
     @with_versions
     def before_state_dict(self, module, *_):
         binding = self._binding()
@@ -63,6 +65,7 @@ class FinalWeights:
         if module is self.model():
             self._values = {}
 
+    @whole
     @with_versions
     def after_state_dict(self, module, state_dict, prefix, _):
         binding, is_whole = self._binding(), module is self.model()
@@ -90,6 +93,7 @@ class FinalWeights:
                 state_dict[key] = like(values[i], state_dict[key])
                 self._given.append((i, values[i], values[i]._version))
 
+    @whole
     @with_versions
     def take_written(self, *_):
         """What somebody wrote into copies that state_dict() gave goes into the parameters, element by element."""
@@ -125,6 +129,7 @@ class FinalWeights:
         ids = [i for i, p in binding.table.trainable if local(p).numel() and binding.table.tied_to[i] is None]
         self._loaded = {i: (_digest(binding, final), binding.table.aliases[i].clone()) for i, final in binding.final_values(ids).items()}
 
+    @whole
     @with_versions
     def before_load(self, module, _, prefix, *__):
         binding = self._binding()
@@ -132,6 +137,7 @@ class FinalWeights:
             binding.fetch()
         self._prefix[id(module)] = prefix
 
+    @whole
     @with_versions
     def after_load(self, module, keys):
         binding, prefix = self._binding(), self._prefix.pop(id(module), "")
