@@ -327,7 +327,7 @@ def shipped_in_backward():
         reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
         for step in range(3):
             backward(ours, step, n_parts)
-            assert not step or any(grad is not None for grad in opt._binding.feed.held), "nothing was shipped"
+            assert not step or any(of.held is not None for of in opt._binding.feed.gradients), "nothing was shipped"
             backward(theirs, step, n_parts)
             nn.utils.clip_grad_norm_(theirs.parameters(), 0.3)
             for optimizer in (opt, reference):

@@ -36,7 +36,7 @@ from zfplugin.torch.parameters import ASKED_STEPS
 
 HYPER = {"lr": 1e-2, "weight_decay": 0.05}
 CLIP, BOUND = 0.5, 1e-5
-FEW_A_BUCKET = unittest.mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 2)  # most gradients are read in backward
+FEW_A_BUCKET = unittest.mock.patch("zfplugin.torch.bucket.BUCKET_PARAMS", 2)  # most gradients are read in backward
 DEFERRED = {"zenflow.full_warm_up_rounds": 3, "zenflow.topk_ratio": 0.25, "zenflow.update_interval": 3,
             "zenflow.select_interval": 6}
 STAGES = [{"shard.stage": stage, "shard.bucket_bytes": 4096} for stage in (0, 1, 2)]
@@ -152,9 +152,9 @@ def a_folder():
 
 
 def as_adamw():
-    """Beside torch's AdamW on the whole batch; with the user's own collectives between, accumulation, and final gradients."""
+    """Beside torch's AdamW on the whole batch; with the user's own collectives between, accumulation."""
     for mode in (SYNCHRONOUS, {**ALL_SELECTED, "zenflow.full_warm_up_rounds": 3}):
-        for stage, n_parts, kwargs in ((0, 1, {}), (1, 2, {"final_gradients": True, "accumulation_steps": 2})):
+        for stage, n_parts, kwargs in ((0, 1, {}), (1, 2, {"accumulation_steps": 2})):
             both = ours, opt, theirs, _ = make_both({**mode, **STAGES[stage]}, **kwargs)
             opt.register_step_pre_hook(lambda *_: dist.all_reduce(torch.ones(1)))
             for step in range(8):
@@ -190,10 +190,10 @@ def under_ddp():
 
 def stages_agree():
     """Every stage shows the same weights at every step, to the bit, in open windows too; and after flush(). So does an
-    exchange during backward, promised or learned; and a run of any stage that goes on from what one has saved in mid-window."""
+    exchange during backward; and a run of any stage that goes on from what one has saved in mid-window."""
     def make_runs():
         return [make({**DEFERRED, **stage}, **kwargs) for stage in reversed(STAGES)
-                for kwargs in ({}, {"final_gradients": True} if stage is STAGES[1] else {"overlap": False})]
+                for kwargs in ({}, {"overlap": False})]
 
     runs = make_runs()
     for step in range(20):
@@ -284,7 +284,7 @@ def train_overlapped(settings, n_steps, n_backwards=lambda step: 1, has=lambda s
             draw = torch.Generator().manual_seed(100 * step + 10 * part + dist.get_rank())
             terms = [(p * torch.randn(p.shape, generator=draw)).sum() for name, p in ours.named_parameters() if has(step, name)]
             sum(terms).backward() if terms else None
-        if sent.wait(10 if terms and opt._binding and opt._binding.feed.is_agreed else 0):
+        if sent.wait(10 if opt._binding and any(of.held is not None for of in opt._binding.feed.gradients) else 0):
             seen.append(step)
         touch(ours, opt, step)
         sums = [torch.zeros(1 + p.numel()) if p.grad is None else torch.cat([torch.ones(1), p.grad.flatten()]) for p in ours.parameters()]
@@ -301,17 +301,15 @@ def train_overlapped(settings, n_steps, n_backwards=lambda step: 1, has=lambda s
 
 
 def overlapped():
-    """Gradients travel in backward once all ranks have seen that nobody changes them. What is done to them, on all ranks or on one, counts
-    as if they travelled at step(), and costs some steps without overlap."""
+    """Gradients travel in backward. What is done to them, on all ranks or on one, counts as if they travelled at step()."""
     holes = train_overlapped(STAGES[1], 12, has=has_gradient, average=False)
-    assert {*range(4, 12)} - {*holes} <= {10}, holes
+    assert {*range(1, 12)} - {*holes} <= {10}, holes
     # the rest of an epoch's backwards come alone; one more than that is a change
-    assert train_overlapped(STAGES[0], 20, lambda step: 2 - (step == 6) + (step == 9)) == [4, 5, 7, 8, 9, *range(16, 20)]
-    assert train_overlapped(STAGES[1], 30, touch=one_rank_edits) == [4, 5, 6, 13, 14, 27, 28]
-    assert train_overlapped(STAGES[2], 12, touch=looks) == [*range(4, 12)]
+    assert train_overlapped(STAGES[0], 20, lambda step: 2 - (step == 6) + (step == 9)) == [*range(1, 6), 7, 8, 9, *range(12, 20)]
+    assert train_overlapped(STAGES[1], 30, touch=one_rank_edits) == [*range(1, 30)]
+    assert train_overlapped(STAGES[2], 12, touch=looks) == [*range(1, 12)]
 
 
-@unittest.mock.patch("zfplugin.torch.gradients.STEPS_UNTIL_FINAL", 0)  # they travel in backward at every step, or every other one
 def used():
     """What trainers do between backward and step, or to weights, beside AdamW."""
     for program in (usage.accumulation, usage.clip_norm, usage.noise, usage.odd_gradients, usage.scaler, usage.layer_drop, usage.edited_groups,
@@ -443,19 +441,19 @@ def dropped():
 
 @FEW_A_BUCKET
 def changed_after_backward():
-    """Each rank's own gradients, clipped by the host: said. Promised ones are on their way in backward: refused."""
-    for is_promised in (False, True):
-        model, opt = make({**SYNCHRONOUS, **STAGES[1]}, final_gradients=is_promised)
-        train(model, opt, [0])
-        backward(model, 1)
-        nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
-        if is_promised:
-            raises(zfplugin.errors.StateError, "on its way to the other ranks", opt.step)
-        else:
-            with unittest.TestCase().assertLogs("zfplugin", logging.WARNING) as said:
-                opt.step()
-            assert "clip_norm" in said.output[0], said.output
-        opt.close()
+    """Each rank's own gradients, clipped by the host: said, and after three steps they travel at step, on a rank that clips nothing, too."""
+    model, opt = make({**SYNCHRONOUS, **STAGES[1]})
+    train(model, opt, [0])
+    with unittest.TestCase().assertLogs("zfplugin", logging.WARNING) as said:
+        for step in range(1, 5):
+            assert opt._binding.feed.is_shipping == (step < 4)
+            backward(model, step)
+            if dist.get_rank() == 0:
+                nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+            opt.step()
+            opt.zero_grad()
+    assert "clip_norm" in said.output[0], said.output
+    opt.close()
 
 
 def raises(kind, text, function):
@@ -530,7 +528,7 @@ def survives(group, victim, signal_number, kind):
         if step < 5:
             opt.step()
             opt.zero_grad()
-    assert opt._binding.feed.is_agreed, "nothing travels in backward"
+    assert opt._binding.feed.is_shipping, "nothing travels in backward"
     problem = raises(kind, f"rank {victim}", opt.step)
     assert problem.scope == "instance", problem.scope
     raises(zfplugin.errors.ZfError, f"rank {victim}", opt.step)

@@ -54,7 +54,7 @@ class AsAnOptimizer(TorchTest):
 
     def test_closing_takes_the_hooks_away(self):
         model, opt = self.alone(overlap=True)
-        with mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1):
+        with mock.patch("zfplugin.torch.bucket.BUCKET_PARAMS", 1):
             plain_step(model, opt, 0)
             loss_of(model, 1).backward()  # they are under way
         self.assertTrue(model[0].weight._post_accumulate_grad_hooks)

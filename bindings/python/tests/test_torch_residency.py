@@ -17,7 +17,7 @@ class Released(TorchTest):
         return ours, theirs
 
     def test_same_bits(self):
-        for options in ({}, {"fetch": True}, {"final_gradients": True, "overlap": True}):
+        for options in ({}, {"fetch": True}, {"overlap": True}):
             with self.subTest(options=options):
                 self.check_same_bits(**options)
 

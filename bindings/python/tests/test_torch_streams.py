@@ -19,7 +19,6 @@ from zfplugin import _abi, errors, library, places
 from zfplugin.torch import devices
 from zfplugin.torch.binding import FLUSHED_STEPS, Binding
 from zfplugin.torch.parameters import ASKED_STEPS
-from zfplugin.torch.watched import CLEAN_STEPS
 
 WINDOWS = {"zenflow.update_interval": 3, "zenflow.publish_lag": 1, "zenflow.topk_ratio": 0.25, "zenflow.full_warm_up_rounds": 2,
            "zenflow.select_interval": 2}
@@ -69,9 +68,6 @@ class QueuePlace:
 
     def keep(self, tensor):
         self.kept.append(tensor.data_ptr())
-
-    def later(self, flag):
-        return lambda: bool(flag)
 
     def close(self):
         for queue in self.queues:
@@ -123,7 +119,7 @@ class Training(StreamTest):
             self.zenflow(support.mlp()).bind()  # on the CPU there is nothing to give back
         self.assertEqual(self.place.n_given_back, 2)
 
-    @mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 2)  # most are shipped during backward
+    @mock.patch("zfplugin.torch.bucket.BUCKET_PARAMS", 2)  # most are shipped during backward
     def run_beside_the_threads(self, n_steps, settings, act=None, backward=None, **options):
         """The same bits as on the calling thread. act(model, number): after each step; backward(model, number): in place of one backward."""
         ours, theirs = support.twins()
@@ -141,7 +137,7 @@ class Training(StreamTest):
         self.assert_same(ours, theirs, 0, flushed=(opt, plain))
 
     def test_windows(self):
-        for settings, options in ((WINDOWS, {}), (WINDOWS, {"final_gradients": True}), (WINDOWS, {"release_gradients": True}),
+        for settings, options in ((WINDOWS, {}), (WINDOWS, {"overlap": True}), (WINDOWS, {"release_gradients": True}),
                                   (SYNCHRONOUS, {"release_gradients": True}), (ALL_SELECTED, {"overlap": False})):
             self.run_beside_the_threads(14, settings, **options)
 
@@ -152,13 +148,13 @@ class Training(StreamTest):
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         self.run_beside_the_threads(9, WINDOWS, backward=backward)
 
-    def test_a_promise_does_not_hide_operations_in_place(self):
+    def test_operations_in_place_are_noticed(self):
         def backward(model, number):
             support.loss_of(model, number).backward()
             for layer in (0, -1):
                 for _ in range(1 + number % 2):
                     model[layer].weight.grad.mul_(0.5)
-        self.run_beside_the_threads(9, WINDOWS, backward=backward, final_gradients=True)
+        self.run_beside_the_threads(9, WINDOWS, backward=backward, overlap=True)
 
     def test_a_norm_of_this_thread_is_refused(self):
         model, _ = support.twins()
@@ -170,7 +166,7 @@ class Training(StreamTest):
 
     def test_backward_on_another_stream(self):
         ours, theirs = support.twins()
-        opt = self.streamed(ours, config=config(WINDOWS), final_gradients=True)
+        opt = self.streamed(ours, config=config(WINDOWS), overlap=True)
         plain = self.zenflow(theirs, config=config(WINDOWS))
         for number in range(12):
             self.step(theirs, plain, number)
@@ -203,23 +199,21 @@ class Asynchrony(StreamTest):
         """Whether gradients travelled during the backward of this step."""
         opt.zero_grad()
         support.loss_of(model, number).backward()
-        shipped = sum(grad is not None for grad in opt._binding.feed.held)
+        shipped = sum(of.held is not None for of in opt._binding.feed.gradients)
         opt.step()
         self.place.finish()
         return shipped > 0
 
-    def test_gradients_travel_early_once_some_steps_were_watched(self):
-        for promise in (False, True):
+    def test_gradients_travel_early_where_that_was_said(self):
+        for overlap in (None, True):
             model = support.mlp()
-            opt = self.streamed(model, config=config(WINDOWS), final_gradients=promise)
-            early = [number for number in range(130) if self.shipped_early(opt, model, number)]
-            watched = {*range(CLEAN_STEPS), 64, 128} if not promise else set()
-            self.assertEqual(early, [number for number in range(130) if number not in watched])
+            opt = self.streamed(model, config=config(WINDOWS), overlap=overlap)
+            self.assertEqual([self.shipped_early(opt, model, number) for number in range(5)], 5 * [bool(overlap)])
 
     def test_a_plain_loop_waits_for_nothing(self):
         """After the first steps, in which weights and gradients are looked at: not for the device, nor for the host's work. Nor does one
         of several processes."""
-        for are_several, options in ((False, {}), (False, {"final_gradients": True}), (False, {"release_gradients": True}), (True, {})):
+        for are_several, options in ((False, {}), (False, {"overlap": True}), (False, {"release_gradients": True}), (True, {})):
             for is_fetched in (False, True):
                 model = support.mlp()
                 with mock.patch("zfplugin.torch.processes.are_several", lambda: are_several):
@@ -325,25 +319,17 @@ class EditedUnseen(StreamTest):
             self.assertEqual(found, [LATE + 9])
 
     def test_gradients(self):
-        """Whoever changes them at every step is found out before they travel early; who begins later is told."""
-        for first in (0, 40):
-            ours, theirs = support.twins()
-            opt, plain = self.streamed(ours, config=config(SYNCHRONOUS)), self.zenflow(theirs, config=config(SYNCHRONOUS))
-            with self.assertLogs("zfplugin", "INFO") as logged:
-                opt.log.info("begin")
-                for number in range(80):
-                    for model, its in ((ours, opt), (theirs, plain)):
-                        its.zero_grad()
-                        support.loss_of(model, number).backward()
-                        if number >= first:
-                            model[0].weight.grad.data.neg_()
-                        its.step()
-                        self.place.settle()
-            levels = [record.levelname for record in logged.records if "moves no version counter" in record.getMessage()]
-            self.assertEqual(levels, ["WARNING"] if first else ["INFO"])
-            self.assertFalse(opt._binding.feed.is_shipping)
-            if not first:
-                self.assert_same(ours, theirs, 0)
+        """They are read at step, where every change counts."""
+        ours, theirs = support.twins()
+        opt, plain = self.streamed(ours, config=config(SYNCHRONOUS)), self.zenflow(theirs, config=config(SYNCHRONOUS))
+        for number in range(20):
+            for model, its in ((ours, opt), (theirs, plain)):
+                its.zero_grad()
+                support.loss_of(model, number).backward()
+                model[0].weight.grad.data.neg_()
+                its.step()
+                self.place.settle()
+        self.assert_same(ours, theirs, 0)
 
 
 class Fetching(StreamTest):

@@ -47,7 +47,7 @@ def watched(run):
         hook.remove()
 
 
-@mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1)
+@mock.patch("zfplugin.torch.bucket.BUCKET_PARAMS", 1)
 def trained(program, make, options=None):
     """After each step what a program keeps and, in place and by torch's AdamW, the weights; after the last what state_dict() has."""
     is_fetched = options is not None and options.get("fetch", False)

@@ -129,7 +129,7 @@ class Binding:
             settle(self.table.trained)
         if self._joint_norm is not None:
             self._joint_norm.check()
-        if self.table.turn(groups) and self.feed.is_releasing and any(self.feed.fired):
+        if self.table.turn(groups) and self.feed.is_releasing and self.feed.has_fired():
             raise errors.StateError("release_gradients=True: maximize of a group was changed between backward and step(), and gradients were "
                                     "given back: change it after step()")
         written = self.feed.complete()
@@ -150,12 +150,10 @@ class Binding:
         self._end_step(written)
         return self._raw_report
 
-    def _begin_step(self, is_early):
-        """The first gradient of a step is about to be delivered. is_early: the step is expected to be as param_groups say now, and as the
-        last one was otherwise."""
+    def _begin_step(self):
+        """The first gradient of a step is about to be delivered: it is expected to be as param_groups say now, and as the last one was
+        otherwise."""
         self.table.turn(self.groups)
-        if not is_early:
-            return
         hyper_groups.write(self.groups, self._hyper_words, GROUP_WORDS)
         self._expected.clip_norm = self._args.clip_norm
         self.instance.call(self.instance.table.announce, C.byref(self._expected), doing="announce")
@@ -359,7 +357,7 @@ class Binding:
         """Whole or not at all. written: ids that were written in place. kept: names of frozen ones that get a state. Returns the new ids of what was written, the
         values, which binding may have written over, and the ids of other parameters under a name that was known."""
         before, names = self.table, self.names
-        if self.feed.is_releasing and any(self.feed.fired):
+        if self.feed.is_releasing and self.feed.has_fired():
             self.discard()
             self.feed.forget_firings()
             raise errors.StateError("release_gradients=True: parameters were unfrozen, added, replaced or moved since the last step, and the "

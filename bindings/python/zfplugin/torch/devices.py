@@ -36,13 +36,6 @@ class Cuda:
     def keep(self, tensor):
         tensor.record_stream(torch.cuda.current_stream(self.number))
 
-    def later(self, flag):
-        """A function that gives a flag of the device as a bool, or None while it is not there yet."""
-        out, event = torch.empty((), dtype=torch.bool, pin_memory=True), torch.cuda.Event()
-        out.copy_(flag, non_blocking=True)
-        event.record(torch.cuda.current_stream(self.number))
-        return lambda: bool(out) if event.query() else None
-
 
 def of(params, names):
     """The place of all of these parameters; raises where there is none. names: {id(parameter): name}."""

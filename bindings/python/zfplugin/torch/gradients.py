@@ -1,179 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How gradients reach the plugin: hooks during backward, one foreign call per bucket, a check at step.
+"""How gradients reach the plugin: at step(), or in hooks during backward and compared at step.
 
 Model: a hook on every trainable parameter fires when autograd has added to its .grad. .grad is a running total, so the
-gradient of a step is what .grad holds when step() is called; what is shipped before (overlap=True, final_gradients=True) is
-to overlap with the rest of backward, and is allowed to be wrong: at step each .grad is compared with what was shipped (object, address,
-version counter, digest of the contents) and shipped again where it differs. One operation in place that left the contents
-as they were (clipping by a factor of 1) is no difference; after two, something else may have been read between them.
-What is written past the version counter (.data, numpy) and undone before step leaves no trace at all, though the plugin may
-have read it: that would take a digest of what was read, by the plugin; the README says so.
-Correctness never depends on the hooks.
+gradient of a step is what .grad holds when step() is called. With overlap a gradient is given to the plugin when its hook has fired for
+the last time, as the final one, and the step is announced with what param_groups say by then: so the plugin updates what is deferred during
+backward (early replay), into memory of its own, and sends the gradient to other ranks. At step each .grad is compared with what was given
+(object, address, version counter, digest of the contents), and what changed is given again: it costs time, never bits. One operation in
+place that left the contents as they were (clipping by a factor of 1) is no difference; after two, something else may have been read between
+them. What is written past the version counter (.data, numpy) and undone before step leaves no trace, though the plugin may have read it.
 
-Final gradients: where none was changed after it was shipped in some steps, or the caller promises that none is, they are delivered as the last
-ones, and the step is announced with what param_groups say when backward begins. So the plugin updates what is deferred during backward
-(early replay), into memory of its own. One that was changed all the same is delivered again, and what was updated early is dropped: a
-wrong expectation costs time, never bits.
+On a stream (CUDA) a digest would make the CPU wait in the middle of backward. So there gradients are read at step() unless overlap=True
+says that nobody writes them through .data or numpy; a gradient is shipped on the stream on which it was added to .grad, and is free, in
+stream order, with the step.
 
-Other ranks: what is final is on its way to them, and cannot be called back by one alone. So nothing is shipped early until all ranks have
-seen some steps without a change, of which they vote; from then on they vote at every step whether one of them has changed something: then all
-of them drop what has travelled, deliver everything again at this step, and vote anew after twice as many steps.
+Other ranks: what is on its way to them cannot be called back by one alone. So at each step all ranks agree on one bit, whether some rank's
+gradients changed; then all drop what has travelled and deliver everything again.
 
-Accumulation: a gradient that is shipped before the last backward is lost overlap. How often a parameter's hook fired in
-the last step is how often it is expected in this one, and only the last firing ships (fewer count when they come twice: the rest of an
-epoch's batches); accumulation_steps says it beforehand. If gradients keep being changed after backward (a host that clips, a GradScaler that
-unscales), early shipping is switched off, since each would travel twice.
+Accumulation: how often a parameter's hook fired in the last step is how often it is expected in this one, and only the last firing ships
+(fewer count when they come twice: the rest of an epoch's batches); accumulation_steps says it beforehand. If most gradients change
+after backward in some steps in a row (a host that clips, a GradScaler that unscales), shipping early ends, since each would travel twice.
 
-Cost: all descriptors live in two ctypes arrays that are written through memoryviews as 64-bit words; a hook makes no
-ctypes object. Memory of a shipped gradient is read asynchronously until the step's report, so the tensor and its storage
-are held until then. With fetch=True step() returns before that: it waits for the fence of the last bucket instead.
+Released gradients (release_gradients=True) are no longer the trainer's once their hook has fired: nothing is compared.
 
-On a stream (CUDA) a gradient is shipped on the stream on which it was added to .grad, and is free, in stream order, with the
-step. A digest would make the CPU wait in the middle of backward, so version counters, objects and addresses alone are compared there,
-and gradients travel early only once some steps were seen in which nobody changed any (watched.py), or final_gradients promises it.
+Memory of a shipped gradient is read asynchronously until the step's report, so the tensor and its storage are held until then. With
+fetch=True step() returns before that: it waits for the fence of the last bucket instead.
 """
 import ctypes as C
 import logging
 import math
 import weakref
 
-import torch
-
-from .. import _abi, errors, places
+from .. import _abi, errors
 from ..signals import whole
+from .bucket import Bucket
 from .cut import grad_of, is_on_its_way, is_settled, local
-from .watched import CLEAN_STEPS, WATCHED_EVERY, Watched
 
-BUCKET_PARAMS = 64          # the plugin's own batch
-BUCKET_NBYTES = 1 << 20
 STEPS_UNTIL_OFF = 3         # steps in which most early gradients were changed afterwards
-STEPS_UNTIL_FINAL = 3       # steps in which none was, after which they count as final until one is
 IN_FLIGHT_NBYTES = 1 << 26  # of gradients that were given back, being read
 NEVER = 1 << 30
 
-_TENSOR_WORDS = C.sizeof(_abi.Tensor) // 8
-_DATA = (_abi.Tensor.dl.offset + _abi.DlTensor.data.offset) // 8
-_STRIDES = (_abi.Tensor.dl.offset + _abi.DlTensor.strides.offset) // 8
-_NBYTES = _abi.Tensor.nbytes.offset // 8
-_ITEM_WORDS = C.sizeof(_abi.GradItem) // 8
-assert (_abi.GradItem.id.offset, _abi.GradItem.flags.offset, _abi.GradItem.tensor.offset) == (4, 8, 16)
-
-_WHOLE = _abi.GRAD_TOTAL | _abi.GRAD_UNKNOWN | _abi.GRAD_ASYNC_READ
+_AT_STEP = _abi.GRAD_TOTAL | _abi.GRAD_UNKNOWN | _abi.GRAD_ASYNC_READ
 _FINAL = _abi.GRAD_TOTAL | _abi.GRAD_LAST | _abi.GRAD_ASYNC_READ
 _PART = _abi.GRAD_PART | _abi.GRAD_ASYNC_READ
 
 
-def _words(array):
-    return memoryview(array).cast("B").cast("Q")
+class _Gradient:
+    """What is known of one parameter's gradient in this step."""
+
+    __slots__ = ("expected", "fired", "fired_before", "held", "storage", "version", "address", "fired_at", "digest")
+
+    def __init__(self, expected, fired):
+        self.expected, self.fired, self.fired_before = expected, fired, 0  # firings of its hook
+        self.version, self.address, self.fired_at, self.digest = 0, 0, 0, 0  # of what was shipped; version NaN: it does not count
+        self.let_go()
+
+    def let_go(self):
+        self.held = self.storage = None  # what was shipped
+
+    def end_step(self, is_fixed):
+        self.let_go()
+        fired = self.fired
+        if not is_fixed and self.expected != NEVER and fired and (fired >= self.expected or fired == self.fired_before):
+            self.expected = fired
+        self.fired_before, self.fired = fired, 0
 
 
 class GradientFeed:
-    """Ships the gradients of a ParameterTable to an Instance. is_alone: there are no other ranks. is_promised: gradients do not change
-    after the last backward, so they are on their way to other ranks at once. vote: a function of all ranks (ranks.py), where nothing was
-    promised."""
+    """Ships the gradients of a ParameterTable to an Instance. overlap: during backward; None: where changes are told for nothing, to other
+    ranks on a CPU. agree: a function of all ranks, whether one of them says so (ranks.py), or None: there are no others."""
 
-    def __init__(self, instance, table, *, overlap=None, accumulation_steps=None, log=None, is_alone=True, is_promised=False,
-                 is_releasing=False, vote=None):
+    def __init__(self, instance, table, *, overlap=None, accumulation_steps=None, log=None, agree=None, is_releasing=False):
         self.instance, self.table, self.place = instance, None, instance.place
         self.log = log or logging.getLogger("zfplugin")
         self.lock = instance.lock
-        if overlap is None:  # on a CPU alone it costs more than it hides: every gradient is read once more for its digest
-            overlap = is_promised or self.place.is_stream or not is_alone
+        self.is_alone, self.agree = agree is None, agree
         self.is_releasing = is_releasing  # .grad is None once it was shipped
-        overlap = overlap or is_releasing
-        self.is_shipping = overlap  # early shipping at all
-        is_told = is_promised or is_releasing or not self.place.is_stream
-        self.watched = Watched(self.place) if overlap and not is_told else None
+        if overlap is None:  # on a CPU alone it costs more than it hides: every gradient is read once more for its digest
+            overlap = not self.is_alone and not self.place.is_stream
+        self.is_shipping = overlap or is_releasing
         self.fixed_count = accumulation_steps or (1 if is_releasing else None)
-        self.is_alone = is_alone
-        self.is_promised = is_promised
-        self.begin = None               # called before the first delivery of a step; with whether it is early
-        self.n_unchanged_steps = 0
-        self.vote = vote
-        self.is_agreed = False          # all ranks count gradients as final
-        self.n_between_votes = STEPS_UNTIL_FINAL
-        self.n_until_vote = 1 + (CLEAN_STEPS + 1 if self.place.is_stream else STEPS_UNTIL_FINAL)  # the first step may have had no hooks
-        self._has_warned_local = is_alone
-        self.held, self.held_storage = [], []
+        self.begin = None               # called before the first delivery of a step during backward
         self.released = []              # no longer the gradient, but perhaps still being read
         self.released_nbytes = 0
         self.lent, self.in_flight = [], []  # given back by the trainer: of the open bucket; [(fence, tensors, bytes)] of shipped ones
-        self.handles = []
+        self.gradients, self.handles = [], []
+        self.has_warned = False
         self.adopt(table)
 
     def adopt(self, table):
         """From now on the gradients of this table; what was delivered of the one before was discarded."""
-        learned = {} if self.table is None else \
-            {name: (expected, fired) for name, expected, fired in zip(self.table.names, self.expected, self.fired)
-             if expected != NEVER}
-        n, accumulation_steps = len(table.params), self.fixed_count
-        self.table = table
-        self._make_descriptors(n)
-        tied = {i for i, owner in enumerate(table.tied_to) if owner is not None}
-        tied |= {owner for owner in table.tied_to if owner is not None}
-        self.tied_sets = self._tied_sets(tied)
-        self.expected, self.fired = [], []
-        for i, name in enumerate(table.names):
-            expected, fired = learned.get(name, (accumulation_steps or 1, 0))
-            self.expected.append(NEVER if i in tied else expected)
-            self.fired.append(fired)
-        self.fired_before = [0] * n     # in the step before
-        self.noted = {}                 # of this step, where nothing is shipped yet: {id: (gradient, firings, what it looked like)}
-        self.held = [None] * n          # shipped gradients, and what they looked like
-        self.held_storage = [None] * n
-        self.version = [0] * n          # NaN: nothing that was shipped counts
-        self.address = [0] * n
-        self.fired_at = [0] * n
-        self.digest = [0] * n
+        learned = {} if self.table is None else {name: (of.expected, of.fired) for name, of in zip(self.table.names, self.gradients)
+                                                 if of.expected != NEVER}
+        self.table, self.tied_sets = table, _tied_sets(table)
+        self.bucket = Bucket(self.instance, table, self.is_releasing or self.instance.is_fetching and not self.place.is_stream)
+        self.gradients = [_Gradient(*learned.get(name, (self.fixed_count or 1, 0))) for name in table.names]
+        for i in (i for ids in self.tied_sets for i in ids):
+            self.gradients[i].expected = NEVER
+        is_shipping = self.is_shipping and (self.bucket.has_digests() or self.place.is_stream) and not is_on_its_way(table.spread)
+        self.is_shipping = not self._is_said_by_one(not is_shipping)
+        self.instance.keepalive = (self.gradients, self.released, table)
         self.at_rest = []               # frozen, and without a gradient in the last step
-        self.digest_function = self.instance.digest_function if not self.place.is_stream else None
-        self.is_shipping = self.is_shipping and (self.digest_function or self.place.is_stream) and not is_on_its_way(table.spread)
-        self.instance.keepalive = (self.held, self.held_storage, self.released, table)
         self.n_changed_steps = 0
-        self.most_released = sum(self.nbytes)
         self.is_first = True            # nothing of the coming step was delivered early
         self.problem = None             # of a hook; step() meets it again and raises
         self.detach()
         self._attach()
 
-    # ---- descriptors -------------------------------------------------------------------------------------------------
-
-    def _make_descriptors(self, n):
-        table = self.table
-        self._tensors = (_abi.Tensor * n)()
-        self._shapes = [(C.c_int64 * max(1, len(shape)))(*shape) for shape in table.shapes]
-        self._strides = [(C.c_int64 * max(1, len(shape)))() for shape in table.shapes]
-        self._items = (_abi.GradItem * (n + BUCKET_PARAMS))()
-        self._tensor_words, self._item_words = _words(self._tensors), _words(self._items)
-        self.nbytes = [p.numel() * p.element_size() for p in table.aliases]
-        size, base = C.sizeof(_abi.Tensor), C.addressof(self._tensors)
-        self._tensor_address = [base + i * size for i in range(n)]
-        self._item_head = [C.sizeof(_abi.GradItem) | i << 32 for i in range(n)]
-        for i, declared in enumerate(table.decls):
-            self._fill_descriptor(self._tensors[i], i, declared)
-        self._pending, self._pending_ids, self._pending_nbytes = 0, [], 0
-        self._pending_on = None  # current() of the stream on which they are ready
-        self._record = errors.new_record()
-        self._has_fence = self.is_releasing or self.instance.is_fetching and not self.place.is_stream
-        self._fence = _abi.Fence(struct_size=C.sizeof(_abi.Fence), kind=_abi.FENCE_NONE)
-        self._arguments = (C.addressof(self._items), C.sizeof(_abi.GradItem), C.addressof(self.instance.stream),
-                           C.addressof(self._fence) if self._has_fence else None, C.addressof(self._record))
-
-    def _fill_descriptor(self, out, i, declared):
-        out.struct_size, out.nbytes = C.sizeof(_abi.Tensor), self.nbytes[i]
-        out.dl.device_type, out.dl.device_id = self.place.device_type, self.place.number
-        out.dl.ndim = len(self.table.shapes[i])
-        is_bf16 = self.table.dtypes[i] is torch.bfloat16
-        out.dl.dtype.code = _abi.DTYPE_CODE_BFLOAT if is_bf16 else _abi.DTYPE_CODE_FLOAT
-        out.dl.dtype.bits, out.dl.dtype.lanes = 8 * declared.tensor.element_size(), 1
-        out.dl.shape = C.addressof(self._shapes[i]) if self.table.shapes[i] else None
-
-    def _tied_sets(self, tied):
-        sets = {}
-        for i in sorted(tied):
-            owner = self.table.tied_to[i]
-            sets.setdefault(i if owner is None else owner, []).append(i)
-        return list(sets.values())
+    def _is_said_by_one(self, flag):
+        """Of all ranks."""
+        said = self.agree(flag) if self.agree is not None else flag
+        if said is None:  # it failed, as the plugin will, where a rank is gone, or where one alone drops something
+            self.agree = None
+        return flag if said is None else said
 
     # ---- during backward ---------------------------------------------------------------------------------------------
 
@@ -200,52 +138,59 @@ class GradientFeed:
             handle.remove()
         self.handles.clear()
 
-    @whole
     def on_gradient(self, i, param):
         """Autograd has added to param.grad. Never raises: what is wrong is said by step(), where it can be handled."""
         with self.lock:
-            self.fired[i] += 1
-            try:
-                if self.is_releasing and self.expected[i] != NEVER and not self.instance.is_closed:
-                    return self._hand_over(i, param)
-                if i in self.table.turned:
-                    return  # step() delivers another one
-                if not self.is_shipping or self.fired[i] != self.expected[i] or self.instance.is_closed:
-                    return  # too early, or an unexpected one: step() delivers what is there then
-                if local(param).data_ptr() != self.table.addresses[i]:
-                    return  # moved: step() follows it, or refuses it
-                if self.table.is_cut and not is_settled(param):
-                    return  # a share of it
-                if self.watched is not None and self.watched.is_on():
-                    return self.watched.note(i, grad_of(param))
-                if not (self.is_alone or self.is_promised or self.is_agreed):
-                    self.noted[i] = grad_of(param), self.fired[i], self._look_of(i, grad_of(param))
-                    return
-                if self.released_nbytes > self.most_released:
-                    self._release_all()
-                self._collect(i, grad_of(param), self._early_flags())
-                if self._pending >= BUCKET_PARAMS or self._pending_nbytes >= BUCKET_NBYTES:
-                    self._ship()
-            except Exception as problem:  # noqa: BLE001
-                self.problem = problem
+            of = self.gradients[i]
+            of.fired += 1
+            if of.expected != NEVER and (self.is_releasing or self.is_shipping and of.fired == of.expected) and not self.instance.is_closed:
+                try:
+                    self._give(i, param)
+                except Exception as problem:  # noqa: BLE001
+                    self.problem = problem
+
+    @whole
+    def _give(self, i, param):
+        """It is the last one, as far as is known."""
+        if self.is_releasing:
+            self._hand_over(i, param)
+        elif i not in self.table.turned and self._is_in_place(i, param):  # else step() delivers another one
+            if self.released_nbytes > sum(self.bucket.nbytes):
+                self._release_all()
+            self._say_first()
+            self._collect(i, grad_of(param), _FINAL)
+            if self.bucket.is_full():
+                self._ship()
+
+    def _is_in_place(self, i, param):
+        """Else it moved, and step() follows it, or refuses it; or it is a share of a gradient."""
+        return local(param).data_ptr() == self.table.addresses[i] and not (self.table.is_cut and not is_settled(param))
 
     def _hand_over(self, i, param):
         """The gradient is shipped, and no longer the trainer's: its memory is free as soon as it was read."""
-        if self.fired[i] > self.fixed_count:
-            raise errors.StateError(f'release_gradients=True: a gradient of "{self.table.names[i]}" came {self.fired[i]} times before step(), '
+        of = self.gradients[i]
+        if of.fired > self.fixed_count:
+            raise errors.StateError(f'release_gradients=True: a gradient of "{self.table.names[i]}" came {of.fired} times before step(), '
                                     f"{self.fixed_count} expected; say accumulation_steps=")
         if local(param).data_ptr() != self.table.addresses[i]:
             raise errors.StateError(f'release_gradients=True: "{self.table.names[i]}" was moved between step() and backward: call bind() or '
                                     "step() after a move")
-        is_last = self.fired[i] == self.fixed_count
-        self._early_flags()
+        is_last = of.fired == self.fixed_count
+        self._say_first()
         if i in self.table.turned:
             param.grad.neg_()
         self._collect(i, param.grad, _PART | (_abi.GRAD_LAST if is_last else _abi.GRAD_MORE))
-        self.lent.append((self.held[i], self.held_storage[i]))
-        self.held[i] = self.held_storage[i] = param.grad = None
-        if self._pending >= BUCKET_PARAMS or self._pending_nbytes >= BUCKET_NBYTES:
+        self.lent.append((of.held, of.storage))
+        of.let_go()
+        param.grad = None
+        if self.bucket.is_full():
             self._ship(is_last=True)
+
+    def _say_first(self):
+        if self.is_first:
+            self.is_first = False
+            if self.begin is not None:
+                self.begin()
 
     def _free(self, most_nbytes):
         """Lets go of what was read, and waits until at most so much is being read."""
@@ -257,51 +202,29 @@ class GradientFeed:
             self.instance.wait(fence)
             self.in_flight.pop(0)
 
-    def _early_flags(self):
-        """A gradient that will not change, as far as is known: what needs no more than the gradient may begin. On its way to other ranks it
-        cannot be called back, so there it takes a promise, or a vote; here one that changed all the same is delivered again."""
-        is_final = self.is_promised or self.is_releasing or self.is_agreed or self.is_alone and self.n_unchanged_steps >= STEPS_UNTIL_FINAL
-        if self.is_first:
-            self.is_first = False
-            if self.begin is not None:
-                self.begin(is_final)
-        return _FINAL if is_final else _WHOLE
-
     def _collect(self, i, grad, flags):
         """Adds a gradient to the bucket."""
-        if self.place.is_stream:
-            self._collect_on(self.place.current(), grad)
+        current = self.place.current() if self.place.is_stream else None
+        if self.bucket.is_open_on_another(current):
+            self._ship()
         if grad.is_neg():  # its memory holds the other sign
             grad = grad.resolve_neg()
-        address = self._describe(i, grad)
-        if self.held[i] is not None:
-            flags |= _abi.GRAD_REPLACE
+        of = self.gradients[i]
+        of.address = self.bucket.add(i, grad, flags | (_abi.GRAD_REPLACE if of.held is not None else 0), current)
+        if of.held is not None:
             self._release(i)
-        at, words = _ITEM_WORDS * self._pending, self._item_words
-        words[at] = self._item_head[i]
-        words[at + 1] = flags
-        words[at + 2] = self._tensor_address[i]
-        self._pending += 1
-        self._pending_ids.append(i)
-        self._pending_nbytes += self.nbytes[i]
-        self.held[i] = grad
-        self.held_storage[i] = grad.untyped_storage()
-        self.version[i] = math.nan if grad.is_inference() else grad._version
-        self.address[i] = address
-        self.fired_at[i] = self.fired[i]
-
-    def _collect_on(self, current, grad):
-        """The bucket is of one stream."""
-        if self._pending and current != self._pending_on:
-            self._ship()
-        self._pending_on = current
-        self.place.keep(grad)
+        if self.place.is_stream:
+            self.place.keep(grad)
+        of.held, of.storage = grad, grad.untyped_storage()
+        of.version = math.nan if grad.is_inference() else grad._version
+        of.fired_at = of.fired
 
     def _release(self, i):
         """Something else will be this gradient; what was may still be being read."""
-        self.released.append((self.held[i], self.held_storage[i]))
-        self.released_nbytes += self.nbytes[i]
-        self.held[i] = self.held_storage[i] = None
+        of = self.gradients[i]
+        self.released.append((of.held, of.storage))
+        self.released_nbytes += self.bucket.nbytes[i]
+        of.let_go()
 
     def _release_all(self):
         """Waits for the reads in flight: backwards without a step would keep one gradient each."""
@@ -310,82 +233,53 @@ class GradientFeed:
         self.released.clear()
         self.released_nbytes = 0
 
-    def _describe(self, i, grad):
-        """Points descriptor i to this gradient; its address."""
-        if grad.layout is not torch.strided:
-            raise errors.ShapeError(f'the gradient of "{self.table.names[i]}" is sparse ({grad.layout}): use '
-                                    "nn.Embedding(sparse=False)", scope="param")
-        if grad.dtype is not self.table.dtypes[i]:
-            raise errors.DtypeError(f'the gradient of "{self.table.names[i]}" is {grad.dtype}, the parameter was bound '
-                                    f"as {self.table.dtypes[i]}", scope="param")
-        if grad.shape != self.table.shapes[i]:
-            raise errors.ShapeError(f'the gradient of "{self.table.names[i]}" has the shape {list(grad.shape)}, the '
-                                    f"parameter was bound as {list(self.table.shapes[i])}", scope="param")
-        address = grad.data_ptr()
-        at, words = _TENSOR_WORDS * i, self._tensor_words
-        words[at + _DATA] = address
-        if grad.is_contiguous():
-            words[at + _STRIDES] = 0
-            words[at + _NBYTES] = self.nbytes[i]
-        else:
-            self._strides[i][:] = grad.stride()
-            words[at + _STRIDES] = C.addressof(self._strides[i])
-            reach = 1 + sum((n - 1) * s for n, s in zip(grad.shape, grad.stride()))
-            words[at + _NBYTES] = reach * grad.element_size() if grad.numel() else 0
-        return address
-
     def _ship(self, is_last=False):
-        """One foreign call for what was collected, and one for what it holds; is_last: nothing can change it any more."""
-        n, ids = self._pending, self._pending_ids
-        if n == 0:
+        """Ships the bucket, and notes what it holds; is_last: nothing can change it any more."""
+        bucket = self.bucket
+        ids, nbytes = bucket.ids, bucket.pending_nbytes
+        if not ids:
             return
-        items, item_nbytes, stream, fence, record = self._arguments
-        nbytes = self._pending_nbytes
-        self._pending, self._pending_ids, self._pending_nbytes = 0, [], 0
-        instance = self.instance
-        if instance.is_closed:
-            raise errors.StateError("grads_ready: this optimizer was closed")
-        if self.place.is_stream:
-            places.tell(instance.stream, self._pending_on)
-        status = instance.table.grads_ready(instance.handle, items, n, item_nbytes, stream, fence, record)
-        if status < 0:
-            for i in ids:  # taken whole or not at all; an earlier shipment of these still counts: REPLACE it next time
-                self.version[i], self.fired_at[i] = math.nan, -1
-            raise errors.from_record(status, self._record, "grads_ready")
+        try:
+            bucket.ship()
+        except errors.ZfError:
+            self._discount(ids)  # an earlier shipment of these still counts: REPLACE it next time
+            raise
+        finally:
+            bucket.clear()
         if self.lent:
-            self.in_flight.append((_abi.Fence.from_buffer_copy(self._fence), self.lent, nbytes))
+            self.in_flight.append((_abi.Fence.from_buffer_copy(bucket.fence), self.lent, nbytes))
             self.lent = []
             self._free(IN_FLIGHT_NBYTES)
         if not is_last:
-            for i, digest in zip(ids, self._digests_of(ids)):
-                self.digest[i] = digest
+            for i, digest in zip(ids, bucket.digests(ids)):
+                self.gradients[i].digest = digest
 
-    def _digests_of(self, ids):
-        """64-bit digests of the contents of these, in one foreign call: one element counts. The cost is a read of the memory on this
-        thread; on a stream, where that would wait, everything looks as it was."""
-        if not ids or not self.digest_function:
-            return [0] * len(ids)
-        if self.instance.is_closed:
-            raise errors.StateError("this optimizer was closed")
-        addresses, out = (C.c_uint64 * len(ids))(*(self._tensor_address[i] for i in ids)), (C.c_uint64 * len(ids))()
-        self.instance.lib.check(self.digest_function(self.instance.handle, addresses, len(ids), out, C.byref(self._record)), self._record, "digest")
-        return list(out)
+    def _discount(self, ids):
+        """What was shipped of these does not count."""
+        for of in (self.gradients[i] for i in ids):
+            of.version, of.fired_at = math.nan, -1
 
     # ---- at step -----------------------------------------------------------------------------------------------------
 
     def quiet_ids(self):
         """ids of trainable parameters whose hook has not fired since the last step."""
-        fired = self.fired
-        return tuple(i for i, _ in self.table.trainable if not fired[i])
+        return tuple(i for i, _ in self.table.trainable if not self.gradients[i].fired)
+
+    def has_fired(self):
+        return any(of.fired for of in self.gradients)
+
+    def has_delivered(self):
+        """Whether something of the coming step was delivered, here or perhaps on another rank."""
+        return not self.is_alone and self.is_shipping or any(of.held is not None for of in self.gradients)
 
     def is_without_gradients(self):
         """Whether no parameter has a gradient, and no other process may have one. What was delivered is dropped then."""
         with self.lock:
             if not self.is_alone or self.table.spread is not None or any(p.grad is not None for _, p in self.table.trainable):
                 return False
-            if self.is_releasing and (any(self.fired) or self.problem is not None):
+            if self.is_releasing and (self.has_fired() or self.problem is not None):
                 return False
-            if any(grad is not None for grad in self.held):
+            if self.has_delivered():
                 self.discard()
             self.forget_firings()
             return True
@@ -399,25 +293,17 @@ class GradientFeed:
                 self.discard()
                 self.forget_firings()
                 raise problem
-            present, todo, n_early, n_changed, is_withdrawn = self._compare()
+            present, late, changed, is_withdrawn = self._compare()
             if not present and self.is_alone:  # else another rank may have some
                 raise errors.GradientError("step: no part of a parameter in this process has a gradient: call backward() before step(), "
                                            "in all processes")
-            if n_early:
-                self._judge_changes(n_early, n_changed)
-            elif self.noted:
-                self._judge_changes(len(self.noted), self._n_changed_of_noted())
-            elif self.watched is not None and self.watched.noted:
-                n_noted = len(self.watched.noted)
-                self._judge_changes(n_noted, self.watched.look({i: grad_of(self.table.params[i]) for i in present}))
-            if self._is_to_discard(is_withdrawn, any(self.held[i] is not None for i in todo)):
+            if self._is_to_be_repeated(changed, is_withdrawn):
                 self.discard()
-                todo = present
-            in_sets = {i for ids in self.tied_sets for i in ids}
-            params = self.table.params
-            for i in todo:
+                late, changed = present, []
+            in_sets, params = {i for ids in self.tied_sets for i in ids}, self.table.params
+            for i in (*late, *changed):
                 if i not in in_sets:
-                    self._collect(i, self._to_deliver(i), _WHOLE)
+                    self._collect(i, self._to_deliver(i), _AT_STEP)
             self._ship(is_last=True)
             for ids in self.tied_sets:
                 self._ship_tied([i for i in ids if params[i].grad is not None])
@@ -425,83 +311,62 @@ class GradientFeed:
             return present
 
     def _compare(self):
-        """(ids with a gradient, those to ship, how many were shipped early, how many of them the host changed after
-        the last backward, whether one that was shipped has no gradient any more)."""
-        is_cut = self.table.is_cut
-        present, todo, same, n_early, n_changed, is_withdrawn = [], [], [], 0, 0, False
-        most = 1 if self.digest_function else 0  # operations in place that may have left the contents as they were
-        held, version, address, pending, self.at_rest = self.held, self.version, self.address, set(self._pending_ids), []
+        """ids with a gradient; of these what was not shipped, and what is another one now; whether one that was shipped has none any more."""
+        is_cut, pending, self.at_rest = self.table.is_cut, set(self.bucket.ids), []
+        present, late, changed, same, is_withdrawn = [], [], [], [], False
+        most = 1 if self.bucket.has_digests() else 0  # operations in place that may have left the contents as they were
         for i, p in self.table.trainable:
-            grad = grad_of(p) if is_cut else p.grad
-            before = held[i]
-            if self.is_releasing and self.fired[i] and self.expected[i] != NEVER:
-                if grad is not None:
-                    raise errors.StateError(f'release_gradients=True: "{self.table.names[i]}" was given another .grad after its own had been '
-                                            "given back")
+            grad, of = grad_of(p) if is_cut else p.grad, self.gradients[i]
+            if self.is_releasing and of.fired and of.expected != NEVER:
+                self._check_released(i, grad)
                 present.append(i)
-                continue
-            if grad is None:
-                is_withdrawn = is_withdrawn or before is not None
+            elif grad is None:
+                is_withdrawn = is_withdrawn or of.held is not None
                 if not p.requires_grad:
                     self.at_rest.append(i)
-                continue
-            present.append(i)
-            if before is None or i in self.table.turned:
-                todo.append(i)
-                continue
-            is_in_place = grad is before and grad.data_ptr() == address[i]
-            if is_in_place and i in pending:
-                continue  # it has not been read yet
-            n_early += i not in pending
-            if is_in_place and not grad.is_inference() and 0 <= grad._version - version[i] <= most:
-                same.append(i)
-                continue
-            n_changed += self.fired_at[i] == self.fired[i]
-            todo.append(i)
-        edited = [i for i, now in zip(same, self._digests_of(same)) if now != self.digest[i]]
-        return present, todo + edited, n_early, n_changed + len(edited), is_withdrawn
+            else:
+                present.append(i)
+                is_in_place = grad is of.held and grad.data_ptr() == of.address
+                if of.held is None:
+                    late.append(i)
+                elif i in self.table.turned:  # since it was shipped
+                    changed.append(i)
+                elif is_in_place and not grad.is_inference() and 0 <= grad._version - of.version <= most and i not in pending:
+                    same.append(i)
+                elif not (is_in_place and i in pending):  # it has not been read yet
+                    changed.append(i)
+        changed += [i for i, now in zip(same, self.bucket.digests(same)) if now != self.gradients[i].digest]
+        return present, late, changed, is_withdrawn
 
-    def _look_of(self, i, grad):
-        """What a gradient looks like: equal where it is as it was, as far as is looked at (at the top)."""
-        return self._describe(i, grad), self._digests_of([i])[0], self.place.is_stream and grad._version
+    def _check_released(self, i, grad):
+        if grad is not None:
+            raise errors.StateError(f'release_gradients=True: "{self.table.names[i]}" was given another .grad after its own had been '
+                                    "given back")
 
-    def _n_changed_of_noted(self):
-        """How many of them the host changed after the last backward."""
-        return sum(n_fired == self.fired[i] and (grad_of(self.table.params[i]) is not grad or self._look_of(i, grad) != look)
-                   for i, (grad, n_fired, look) in self.noted.items())
-
-    def _is_to_discard(self, is_withdrawn, is_replaced):
-        """Whether what was delivered is dropped. is_withdrawn: here one has no gradient any more; is_replaced: another one. Of several
-        ranks all come to the same, by a vote in steps that all of them count alike."""
-        if self.vote is None:
+    def _is_to_be_repeated(self, changed, is_withdrawn):
+        """Whether what was delivered is dropped, all of it. Ends early shipping where it only makes gradients travel twice: on all ranks at
+        the same step."""
+        if not self.is_shipping or self.is_releasing:
             return is_withdrawn
-        if not self.is_agreed and self.n_until_vote > 1:
-            return False  # nothing was
-        is_learning = self.n_unchanged_steps < STEPS_UNTIL_FINAL or self.watched is not None and self.watched.n_clean < CLEAN_STEPS
-        is_against = self.vote(not self.is_shipping or (is_withdrawn or is_replaced if self.is_agreed else is_learning))
-        if is_against is None:  # it failed, as the plugin will, where a rank is gone, or where one alone drops something
-            self.vote, self.is_agreed = None, False
-            return is_withdrawn or is_replaced
-        was_agreed, self.is_agreed = self.is_agreed, not is_against
-        if is_against:
-            self.n_between_votes *= 2
-            self.n_until_vote, self.n_unchanged_steps = self.n_between_votes + 1, 0
-        return was_agreed and is_against
+        edited = [i for i in changed if self.gradients[i].fired_at == self.gradients[i].fired]
+        if self.is_alone:
+            is_lost = 2 * len(edited) > sum(of.held is not None for of in self.gradients)
+        else:
+            is_lost = self._is_said_by_one(bool(changed) or is_withdrawn)
+            self._say_local(edited)
+        self.n_changed_steps = self.n_changed_steps + 1 if is_lost else 0
+        if self.n_changed_steps == STEPS_UNTIL_OFF:
+            self.is_shipping = False
+            self.log.warning("gradients were changed after backward in %d steps in a row (clipped, unscaled or averaged over "
+                             "processes by the host): from now on they travel at step, without overlap. clip_norm=... keeps the "
+                             "overlap", STEPS_UNTIL_OFF)
+        return is_withdrawn or is_lost and not self.is_alone
 
-    def _judge_changes(self, n_early, n_changed):
-        """Switches early shipping off where it only makes gradients travel twice."""
-        if n_changed and not self._has_warned_local:
-            self._has_warned_local = True
+    def _say_local(self, edited):
+        if edited and not self.has_warned:
+            self.has_warned = True
             self.log.warning("gradients were changed between backward and step: with group=... .grad is this rank's own until "
                              "step() adds them up, so clip with clip_norm=..., which knows the norm over all ranks")
-        self.n_changed_steps = self.n_changed_steps + 1 if 2 * n_changed > n_early else 0
-        self.n_unchanged_steps = self.n_unchanged_steps + 1 if n_changed == 0 else 0
-        if not self.is_shipping or self.n_changed_steps < STEPS_UNTIL_OFF:
-            return
-        self.is_shipping = False
-        self.log.warning("gradients were changed after backward in %d steps in a row (clipped, unscaled or averaged over "
-                         "processes by the host): from now on they travel at step, without overlap. clip_norm=... keeps the "
-                         "overlap", STEPS_UNTIL_OFF)
 
     def _to_deliver(self, i):
         """The gradient of what is minimized."""
@@ -511,63 +376,55 @@ class GradientFeed:
     def _ship_tied(self, ids):
         """Parameters on one storage have one gradient: the sum of theirs."""
         for i in ids:
+            if i != ids[0] and self.gradients[i].held is not None:
+                self._release(i)  # what is held is replaced by the first one's; parts must add up
             flags = _PART | (_abi.GRAD_LAST if i == ids[-1] else _abi.GRAD_MORE)
             self._collect(i, self._to_deliver(i), flags | (_abi.GRAD_REPLACE if i == ids[0] else 0))
-            if i != ids[0]:  # _collect replaces what was held; parts must add up
-                at = _ITEM_WORDS * (self._pending - 1) + 1
-                self._item_words[at] &= ~_abi.GRAD_REPLACE
         self._ship(is_last=True)
 
     def discard(self):
         """Drops everything that was delivered since the last step."""
-        self.is_first = True
-        self._pending, self._pending_ids, self._pending_nbytes, self.lent, self.problem = 0, [], 0, [], None
+        self.is_first, self.lent, self.problem = True, [], None
+        self.bucket.clear()
         args = _abi.StepArgs(struct_size=C.sizeof(_abi.StepArgs), flags=_abi.STEP_DISCARD,
                              stream=C.addressof(self.instance.stream))
         self.instance.call(self.instance.table.step, C.byref(args), None, doing="discard")
-        for i, grad in enumerate(self.held):
-            if grad is not None:
+        for i, of in enumerate(self.gradients):
+            if of.held is not None:
                 self._release(i)
 
     def forget_firings(self):
         """The gradients of this step were dropped; the next backward is the first again."""
-        self.fired = [0] * len(self.fired)
+        for of in self.gradients:
+            of.fired = 0
 
     def forget(self, ids):
         """The plugin dropped what was delivered of these (params_changed)."""
         self._ship()
-        gone = [self.table.names[i] for i in ids if self.is_releasing and self.fired[i]]
+        gone = [self.table.names[i] for i in ids if self.is_releasing and self.gradients[i].fired]
         if gone:
             raise errors.StateError(f'release_gradients=True: "{gone[0]}" was written between backward and step(), and its gradient was given '
                                     "back: write weights after step()")
-        for i in ids:
-            if self.held[i] is not None:
-                self.version[i], self.fired_at[i] = math.nan, -1
+        self._discount(i for i in ids if self.gradients[i].held is not None)
 
     def end_step(self):
         """The step is done and reported, or the fence waited for: nothing is being read any more, or nothing by the time that
         the stream comes to what is enqueued now."""
         with self.lock:
-            if self._has_fence and not self.place.is_stream:
-                self.instance.wait(self._fence)
+            if self.bucket.has_fence and not self.place.is_stream:
+                self.instance.wait(self.bucket.fence)
             self._free(0 if not self.place.is_stream else IN_FLIGHT_NBYTES)
-            n = len(self.held)
-            self.held[:], self.held_storage[:] = [None] * n, [None] * n
+            for of in self.gradients:
+                of.end_step(self.fixed_count is not None)
             self.released.clear()
             self.released_nbytes = 0
-            if not self.fixed_count:
-                self.expected = [e if e == NEVER or not f or f < e and f != before else f
-                                 for e, f, before in zip(self.expected, self.fired, self.fired_before)]
-            self.n_until_vote -= 1
-            if self.watched is not None and self.watched.end_step():
-                self._stop_shipping_unseen()
-            self.fired_before, self.fired, self.noted = self.fired, [0] * n, {}
             self.is_first = True
 
-    def _stop_shipping_unseen(self):
-        has_begun = self.watched.n_clean >= CLEAN_STEPS
-        self.watched, self.is_shipping = None, False
-        self.log.log(logging.WARNING if has_begun else logging.INFO,
-                     "gradients were changed between backward and step in a way that moves no version counter (.grad.data): from now on they "
-                     "travel at step, where every change counts%s",
-                     f"; those of up to {WATCHED_EVERY} steps before this were left out" if has_begun else "")
+
+def _tied_sets(table):
+    """Lists of ids that share their memory."""
+    sets = {}
+    for i, owner in enumerate(table.tied_to):
+        if owner is not None:
+            sets.setdefault(owner, [owner]).append(i)
+    return list(sets.values())

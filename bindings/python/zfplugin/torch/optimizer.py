@@ -51,9 +51,9 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     channels, n_batch_axes: callables (name, parameter) -> "rows" | "columns" | None, and -> number of leading axes that
         count independent matrices (stacked layers), or None: 1 where they are experts (experts.py), else 0.
     accumulation_steps: backwards per step, if it is fixed; else it is learned from the last step.
-    overlap: ship gradients during backward, and look at step whether they are still what was shipped, which reads each once more on a
-        CPU; on CUDA version counters tell, once some steps were watched. Once none was changed in some steps, updates begin during
-        backward, too. Default: on CUDA True in a job of one process; with group True; elsewhere, without final_gradients, False: at step.
+    overlap: gradients travel during backward, and updates begin under it; at step each is compared with what travelled, which reads it once
+        more on a CPU, and travels again where it changed. On CUDA, where contents are not compared, it says that nobody writes gradients
+        through .data or numpy. False: gradients are read at step. Default: True with group= on a CPU, else False.
     group: a torch.distributed process group whose members train as one, each on its own batch, without DDP: the plugin sums
         gradients over them, and with [shard] stage = 1 each keeps a part of the optimizer's state. Every member makes the
         optimizer, over the same weights. None = this process alone. DTensors need no group: their meshes tell (cut.py). Where
@@ -69,8 +69,6 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         that one in place of group=, the processes that have this expert; norm_group= is group= then unless it is given.
     counts_in_norm: callable (name, parameter) -> bool: False of a duplicate that another process counts.
     sharded_state: with group, state_dict() and .state hold this process's rows alone, as DTensors over that group (sharded.py).
-    final_gradients: a promise that nobody changes gradients after the last backward of a step (accumulation_steps says
-        which one that is, default 1): they travel during backward from the first step on, with group to the other ranks, too.
     release_gradients: give each gradient back during backward: its .grad is None once it was shipped, and its memory free once it was
         read. Nobody else sees it then: clip with clip_norm, not with clip_grad_norm_, which would find nothing; several backwards per
         step need accumulation_steps. Not with other processes.
@@ -82,7 +80,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
                  rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=False, channels=None, n_batch_axes=None,
                  accumulation_steps=None, overlap=None, group=None, average=True, norm_group=None, shared_over=None,
-                 reduced_over=None, counts_in_norm=None, final_gradients=False, release_gradients=False, releasable=False,
+                 reduced_over=None, counts_in_norm=None, release_gradients=False, releasable=False,
                  sharded_state=False, library=None, log=None, **options_of_torchs):
         self._binding = None
         if fetch and model is None:
@@ -146,7 +144,6 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         if self._ranks is not None:
             instance.close()  # it was made for what is wrong with the arguments, and for the deadline
             instance = self._make_instance(place=self._place)
-            accumulation_steps = accumulation_steps or (1 if final_gradients else None)
         self._fetcher = Fetcher(model) if fetch else None
         self._handles = [self._fetcher.handles] if fetch else []  # lists of hooks to take off in the end
         self._final_weights = None
@@ -155,10 +152,8 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
             table_options={"is_single": is_single, "channels": channels, "n_batch_axes": n_batch_axes, "average": average and self._ranks is not None,
                            "shared_over": shared_over, "reduced_over": reduced_over, "own_numbers": number_own(own_groups),
                            "counts_in_norm": counts_in_norm},
-            feed_options={"overlap": final_gradients if overlap is None and not is_single and self._ranks is None else overlap,
-                          "accumulation_steps": accumulation_steps, "is_alone": self._ranks is None,
-                          "vote": self._ranks.vote if self._ranks is not None and not final_gradients else None,
-                          "is_promised": final_gradients, "is_releasing": release_gradients},
+            feed_options={"overlap": overlap, "accumulation_steps": accumulation_steps, "is_releasing": release_gradients,
+                          "agree": self._ranks.agree if self._ranks is not None else None},
             fetcher=self._fetcher, handles=self._handles, log=self.log)
         self._begin(instance)
         hyper_groups.refuse_turns(self, self._names)
@@ -429,7 +424,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     @staticmethod
     def _drop_delivered(binding):
         """Of the coming step; of several ranks all do."""
-        if binding.feed.is_agreed or any(grad is not None for grad in binding.feed.held):
+        if binding.feed.has_delivered():
             binding.discard()
 
     @whole

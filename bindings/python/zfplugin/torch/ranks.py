@@ -170,20 +170,20 @@ class Ranks(collectives.Collectives):
                         for number, group in groups.items()}
         self.rank, self.size = self.place(0) or (0, 1)
         everyone = self.circles.get(ALL) or self.circles[0]
-        self._votes = dist.ProcessGroupGloo(dist.PrefixStore("votes", everyone.store), everyone.rank, everyone.size, timeout)
+        self._agreements = dist.ProcessGroupGloo(dist.PrefixStore("agreements", everyone.store), everyone.rank, everyone.size, timeout)
         self._patience = datetime.timedelta(milliseconds=deadline_ms * 2 // 3)
 
-    def vote(self, flag):
+    def agree(self, flag):
         """Whether one of all that train together says so; None where it failed, for good. A call of all of them; whoever does not come is
         named by the plugin's own exchanges."""
-        ballot, options = torch.tensor([flag], dtype=torch.uint8, device="cpu"), dist.AllreduceOptions()
+        said, options = torch.tensor([flag], dtype=torch.uint8, device="cpu"), dist.AllreduceOptions()
         options.reduceOp, options.timeout = dist.ReduceOp.MAX, self._patience
         try:
-            self._votes.allreduce([ballot], options).wait()
+            self._agreements.allreduce([said], options).wait()
         except (RuntimeError, AttributeError):
-            self._votes = None  # nobody waits for this one's
+            self._agreements = None  # nobody waits for this one's
             return None
-        return bool(ballot)
+        return bool(said)
 
     def gather(self, text):
         """The texts of all that train together, by rank. A call of all of them."""
