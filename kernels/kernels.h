@@ -208,15 +208,6 @@ typedef struct zfi_round_moments {
     uint64_t key;
 } zfi_round_moments_t;
 
-/* To first order, what it cost that the model read `visible` where round(w) was due: gradient times difference. */
-typedef struct zfi_lateness {
-    const float *w, *visible; /* [n_elems] visible: widened */
-    const float *weight;      /* [n_elems] a factor on each element's part, or NULL: 1 */
-    const void *grad;         /* [n_elems] grad_dtype */
-    zfi_dtype_t grad_dtype, visible_dtype;
-    uint64_t n_elems;
-} zfi_lateness_t;
-
 typedef struct zfi_kernels {
     const char *name; /* "ref", "generic", "neon", "avx2", "avx512" */
 
@@ -229,10 +220,6 @@ typedef struct zfi_kernels {
      */
     void (*mean_grad)(float *out, const void *const *grads, zfi_dtype_t dtype, const float *s, uint32_t n_slots,
                       uint64_t n_elems);
-
-    /* Sum of weight * (grad * (visible - round(w))), products in fp32. It decides nothing, so its order is the table's
-     * own; the same job gives the same bits again. */
-    double (*lateness)(const zfi_lateness_t *job);
 
     void (*stats)(const zfi_stats_t *job, zfi_stats_result_t *out);
 

@@ -46,7 +46,7 @@ static const zf_cli_command_t commands[] = {
      "  configuration file again.\n",
      zf_cli_config},
     {"tune", NULL, "--command COMMAND [OPTIONS]",
-     "runs your own trainer under each of several settings and writes the least late one that it hardly waits for",
+     "runs your own trainer under each of several settings and writes the best one that it hardly waits for",
      "  --command COMMAND    the trainer, for sh -c; in it {config} becomes the path of the INI file of a setting, "
      "which\n"
      "                       ZF_TUNE_CONFIG holds too. It has to end by itself, well behind warm-up, and to destroy\n"
@@ -57,6 +57,8 @@ static const zf_cli_command_t commands[] = {
      "  --rounds N           every setting is run so often, in turn; what differs by less than rounds do is no "
      "difference (3)\n"
      "  --max-stall SHARE    of a step that the device may wait for the plugin (0.03)\n"
+     "  --loss WORDS         the trainer prints its loss behind these (a regular expression): the least last one is best.\n"
+     "                       Without it the setting whose values are youngest is\n"
      "  --timeout SECONDS    a setting that takes longer is ended and counts as failed (3600)\n"
      "  --output FILE        what is chosen, as an INI file (zf-tuned.ini); --force overwrites it\n"
      "  --folder DIR         for the files and logs of the runs (a temporary one, kept only where a setting failed)\n",

@@ -2,10 +2,10 @@
 """zf tune: the user's own trainer, run under each of several settings; what the plugin counted decides.
 
 Each setting is run several times, in turn with the others, with an INI file of its own. The trace of a run says what
-its steps behind warm-up took: time, stall and lateness. The choice is the least late setting whose stall is small
-enough, by the median of its runs. Lateness is the meter's, a loss per step of either sign: what is near 0 is least.
-Where a run measured none, settings are ordered by the age of what the model sees, S - 1 + lag steps. Where the best
-setting and the present one differ by less than runs of one setting do, the present one stays.
+its steps behind warm-up took: time and stall. The choice is the setting with the least loss among those whose stall is
+small enough, by the median of its runs: --loss says how the trainer prints it, and its last one counts. Without it
+settings are ordered by the age of what the model sees, S - 1 + lag steps. Where the best setting and the present one
+differ by less than runs of one setting do, the present one stays.
 
 Called by `zf tune` with that program's path in ZF_COMMAND. Python's own library is enough.
 """
@@ -29,6 +29,7 @@ SETTLE = 8  # steps behind warm-up in which threads and caches come to rest
 MOST_ROUNDS, MOST_SETTINGS = 9, 32
 MOST_TRACE_PATH = 160  # bytes, of 191 of [trace] file with the steps
 GRACE_S = 5  # from SIGTERM to SIGKILL
+NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 PLAIN_PATH = re.compile(r"[A-Za-z0-9/._+@,=%-]+")  # what no shell misreads
 
 
@@ -48,7 +49,7 @@ class Setting:
     steps: float = 0
     step_s: list = field(default_factory=list)
     stall: list = field(default_factory=list)  # share of a step
-    lateness: list = field(default_factory=list)  # loss per step; NaN: not measured
+    loss: list = field(default_factory=list)  # what the trainer printed last; NaN: it was not asked for
 
     @property
     def has_run(self):
@@ -57,10 +58,6 @@ class Setting:
     @property
     def age(self):
         return self.interval - 1 + self.lag
-
-    @property
-    def distance(self):
-        return [abs(x) for x in self.lateness]
 
 
 def read_setting(text):
@@ -94,6 +91,14 @@ def settings_list(text):
             f"{text}: need a list of at most {MOST_SETTINGS}, each exact, S:LAG with LAG 0 or 1, or SECTION.KEY=VALUE, "
             "joined by +: exact,exact+device.state_mib=2048,2:0")
     return settings
+
+
+def pattern(text):
+    try:
+        re.compile(text)
+    except re.error as why:
+        raise argparse.ArgumentTypeError(f"{text}: no regular expression: {why}") from None
+    return text
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------
@@ -204,13 +209,15 @@ def read_counted(path):
     return None
 
 
-def judge(setting, counted):
+def judge(setting, counted, loss):
     """One run more, or why there is none."""
+    if loss is None:
+        return "its output has no number behind what --loss says"
     if counted is None:
         return ("it left no complete trace: the trainer has to train with the file that {config} names, past warm-up "
                 f"and {SETTLE} steps more, and to destroy the plugin's instance at its end")
     found = {name: float(counted.get(name) or 0) for name in (
-        "steps", "submitted", "seconds", "stall_seconds", "lateness_sum", "lateness_steps", "update_interval", "publish_lag")}
+        "steps", "submitted", "seconds", "stall_seconds", "update_interval", "publish_lag")}
     interval, lag = int(found["update_interval"]), int(found["publish_lag"])
     if setting.interval is None:
         setting.interval, setting.lag = interval, lag
@@ -224,9 +231,17 @@ def judge(setting, counted):
     setting.steps = found["steps"]
     setting.step_s.append(found["seconds"] / found["steps"])
     setting.stall.append(found["stall_seconds"] / found["seconds"])
-    setting.lateness.append(
-        found["lateness_sum"] / found["lateness_steps"] if found["lateness_steps"] > 0 else math.nan)
+    setting.loss.append(loss)
     return ""
+
+
+def read_loss(path, words):
+    """The number behind the last `words` in the trainer's output. NaN: they are not asked for; None: there is none."""
+    if words is None:
+        return math.nan
+    with open(path, encoding="utf-8", errors="replace") as file:
+        found = re.findall(rf"(?:{words})[\s:=]*({NUMBER})", file.read())
+    return float(found[-1]) if found and math.isfinite(float(found[-1])) else None
 
 
 class Runs:
@@ -256,10 +271,10 @@ class Runs:
         setting.values = effective(ini)
         setting.why = run_trainer(self.options.command.replace("{config}", ini),
                                   {**os.environ, "ZF_TUNE_CONFIG": ini}, log, self.options.timeout, what)
-        setting.why = setting.why or judge(setting, read_counted(trace))
+        setting.why = setting.why or judge(setting, read_counted(trace), read_loss(log, self.options.loss))
         if setting.why:
             say(f"{what}: {setting.why}; its output: {log}")
-            setting.step_s, setting.stall, setting.lateness = [], [], []
+            setting.step_s, setting.stall, setting.loss = [], [], []
 
     def tidy(self):
         """The files of the runs go, unless somebody may want to read them."""
@@ -281,13 +296,13 @@ class Choice:
     def __init__(self, settings, text, present, max_stall):
         self.all, self.text, self.present, self.max_stall = settings, text, present, max_stall
         self.ran = [setting for setting in settings if setting.has_run]
-        self.knows_lateness = not any(math.isnan(x) for setting in self.ran for x in setting.lateness)
+        self.knows_loss = not any(math.isnan(x) for setting in self.ran for x in setting.loss)
         self.best = self.find_best()
         self.chosen = self.choose()
 
     def order(self, setting):
-        late = statistics.median(setting.distance) if self.knows_lateness else setting.age
-        return late, statistics.median(setting.step_s)
+        cost = statistics.median(setting.loss) if self.knows_loss else setting.age
+        return cost, statistics.median(setting.step_s)
 
     def find_best(self):
         short = [setting for setting in self.ran if statistics.median(setting.stall) <= self.max_stall]
@@ -311,9 +326,9 @@ class Choice:
             return is_short or is_below(better.stall, other.stall)
         if not is_short:
             return False
-        if not self.knows_lateness and better.age != other.age:
+        if not self.knows_loss and better.age != other.age:
             return better.age < other.age
-        return (self.knows_lateness and is_below(better.distance, other.distance)) or is_below(better.step_s, other.step_s)
+        return (self.knows_loss and is_below(better.loss, other.loss)) or is_below(better.step_s, other.step_s)
 
     def verdict(self, setting):
         if not setting.has_run:
@@ -322,7 +337,7 @@ class Choice:
             return "chosen"
         if min(setting.stall) > self.max_stall:
             return "stalls too long"
-        return "later, or slower" if self.is_clear(self.chosen, setting) else "no difference"
+        return ("a larger loss, or slower" if self.knows_loss else "later, or slower") if self.is_clear(self.chosen, setting) else "no difference"
 
     def reason(self):
         if self.chosen is not self.best and self.chosen.values == self.present:
@@ -331,9 +346,9 @@ class Choice:
             return "the first of the settings: to the best of them there is no difference beyond that of its own runs"
         if statistics.median(self.chosen.stall) > self.max_stall:
             return "no setting stalls as little as asked: this one stalls least"
-        if self.knows_lateness:
-            return "the least lateness of those that stall little enough"
-        return "lateness was not measured: the youngest values of those that stall little enough"
+        if self.knows_loss:
+            return "the least loss of those that stall little enough"
+        return "the youngest values of those that stall little enough; --loss would compare losses"
 
     def quicker(self):
         """Stall is what the device waits. What the workers take away from a trainer on the same cores is in the time alone."""
@@ -353,14 +368,14 @@ def table(choice, rounds):
         shown = [format(factor * x, form) for x in (statistics.median(values), min(values), max(values))]
         return f"{shown[0]} ({shown[1]} to {shown[2]})"
     width = max(len(setting.name) for setting in choice.all)
-    yield (f"{'setting':{width}}  steps  ms per step, stall in % of it, lateness: median (least to most) of {rounds} "
+    yield (f"{'setting':{width}}  steps  ms per step, stall in % of it, loss: median (least to most) of {rounds} "
            f"run{'s' if rounds > 1 else ''}")
     for setting in choice.all:
         figures = ""
         if setting.has_run:
-            late = "-" if any(map(math.isnan, setting.lateness)) else spread(setting.lateness, 1, ".3g")
+            loss = "-" if any(map(math.isnan, setting.loss)) else spread(setting.loss, 1, ".6g")
             figures = (f"  {setting.steps:5.0f}  {spread(setting.step_s, 1e3, '.3f')}  {spread(setting.stall, 100, '.1f')}"
-                       f"  {late}")
+                       f"  {loss}")
         yield f"{setting.name:{width}}{figures}  {choice.verdict(setting)}"
 
 
@@ -395,6 +410,7 @@ def read_options():
     parser.add_argument("--settings", type=settings_list, default="exact,2:0,4:0,1:1,2:1")
     parser.add_argument("--rounds", type=number(1, MOST_ROUNDS), default=3)
     parser.add_argument("--max-stall", type=number(1e-9, 1.0), default=0.03)
+    parser.add_argument("--loss", type=pattern)
     parser.add_argument("--timeout", type=number(1e-3, 1e6), default=3600)
     parser.add_argument("--output", default="zf-tuned.ini")
     parser.add_argument("--folder")

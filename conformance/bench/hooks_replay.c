@@ -7,7 +7,7 @@
  * does not count. Everything shares one CPU: the thread that is the device of the CPU backend, and that no GPU has,
  * would else run beside the workers and not beside the kernel, and two CPUs are often halves of one core. The kernel
  * is the limit of the large instance, and the large one of the small ones; the kernel's own limit is zf-bench-host's.
- * The engine's time has all that comes with a replay: values ahead of time (predict), the meter of lateness. */
+ * The engine's time has all that comes with a replay: values ahead of time (predict). */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include <sched.h>
 #include <time.h>

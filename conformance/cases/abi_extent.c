@@ -11,10 +11,9 @@
 #include "harness/rig.h"
 #include "oracle/oracle.h"
 
-/* The meter of lateness looks at every weight. */
 static const char config[] =
     "[zenflow]\ntopk_ratio = 0.3\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = off\n"
-    "[host]\nthreads = 1\n[log]\nlevel = error\nlateness = 1\n";
+    "[host]\nthreads = 1\n[log]\nlevel = error\n";
 static const double max_unplanned_nbytes = 12e6, stack_nbytes = 8.5e6; /* of each thread */
 
 typedef struct extent {
@@ -25,7 +24,6 @@ typedef struct extent {
     rig_t rig;
     size_t n_elems; /* of one parameter */
     zo_adamw_t *plain;
-    double lateness; /* sum of g * (visible - plain weight) over all steps */
 } extent_t;
 
 static float *weights(const extent_t *e, uint32_t i) { return (float *)e->rig.params + i * e->n_elems; }
@@ -70,15 +68,6 @@ static void open_oracle(extent_t *e) {
     free(decls);
 }
 
-/* What this step's gradients cost where they meet late weights, to first order. */
-static double cost_of_lateness(const extent_t *e) {
-    double sum = 0;
-    for (uint32_t i = 0; i < e->n_params; i++)
-        for (size_t k = 0; k < e->n_elems; k++)
-            sum += (double)grads(e, i)[k] * ((double)weights(e, i)[k] - (double)zo_adamw_w(e->plain, i)[k]);
-    return sum;
-}
-
 /* Each of them changes in the course of a run, also late in a long one. */
 static zo_hyper_t set_hyper(zf_group_hyper_t *h, uint32_t step) {
     h->lr = 0.01 * (1.0 + step % 7 * 0.1);
@@ -99,7 +88,6 @@ static void train(extent_t *e) {
         const zo_hyper_t hyper = set_hyper(&e->rig.hyper, s);
         fill(e->rig.grads, e->n_params * e->n_elems, s);
         rig_fetch(&e->rig, 0, 0);
-        e->lateness += cost_of_lateness(e);
         zo_adamw_step(e->plain, list, &hyper, 1.0f);
         rig_deliver(&e->rig, 0, e->n_params, e->n_params, NULL);
         rig_step(&e->rig, ZF_STEP_WAIT);
@@ -121,16 +109,6 @@ static void compare(const extent_t *e) {
     }
 }
 
-static void compare_lateness(const extent_t *e) {
-    const zf_stats_ext_t *ext = e->rig.zf->get_extension(ZF_EXT_STATS);
-    zf_error_t err = {.struct_size = sizeof err};
-    zf_lateness_t l = {.struct_size = sizeof l};
-    zf_status_t st = ext->lateness(e->rig.instance, 0, ZF_NO_ID, &l, &err);
-    abi_check(e->probe, ABI_RULE_BOOKS, st == ZF_OK && fabs(l.sum - e->lateness) <= 1e-3 * fabs(e->lateness),
-              "%s: lateness is %g over %llu steps (status %d), the host found %g over %u", e->what, l.sum,
-              (unsigned long long)l.n_steps, st, e->lateness, e->n_steps);
-}
-
 static void run(abi_rig_t *rig, extent_t e) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_loader_t *loader;
@@ -143,7 +121,6 @@ static void run(abi_rig_t *rig, extent_t e) {
     open_oracle(&e);
     train(&e);
     compare(&e);
-    compare_lateness(&e);
     rig_close(&e.rig);
 }
 

@@ -74,13 +74,7 @@ def peers(found) -> tuple[str, bool | None]:
     return f"{row.what}:\n\n" + table(("optimizer", f"{f['metric']} x 100, by seed", "mean", "loss, last quarter"), lines), True
 
 
-def lateness(found) -> tuple[str, bool | None]:
-    ((_, f),) = found
-    return table(("setting", "loss, mean of 300 steps", "meter", "true difference"),
-                 [[s["name"], *(f"{s[x]:.6f}" for x in ("loss", "meter", "true"))] for s in f["settings"]]), True
-
-
-TABLES = {"glue": glue, "tasks": tasks, "peers": peers, "lateness": lateness, "settings": tasks}
+TABLES = {"glue": glue, "tasks": tasks, "peers": peers, "settings": tasks}
 
 
 # ---- pictures: titles of panels with their curves -------------------------------------------------------------------------------------------

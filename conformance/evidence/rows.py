@@ -100,29 +100,6 @@ class Tasks(Row):
         return {**gaps.result(self.cells, self.settings, self.seeds, done, self.plugin), "mean_losses": curves}
 
 
-class Lateness(Row):
-    """bindings/python/examples/lateness.py at some settings."""
-
-    SETTINGS = {"windows": ("zenflow.mode=windows",), "S = 4": ("zenflow.update_interval=4",), "lag 1": ("zenflow.publish_lag=1",)}
-
-    def plan(self, place) -> list:
-        import torch
-
-        program, self.plan_of = os.path.join(place.tree, "bindings", "python", "examples", "lateness.py"), {}
-        for name, words in self.SETTINGS.items():
-            key = key_of(words, digest(program), digest(place.plugin), python_sources(), torch.__version__, machine(None))
-            self.plan_of[name] = Run(f"lateness-{len(self.plan_of)}", f"lateness, {name}", (sys.executable, program, "--steps", "300", *words),
-                                     key, 300, True, (probe.python_path(),))
-        return list(self.plan_of.values())
-
-    def judged(self, kept) -> dict:
-        def mean(run, member):
-            return statistics.fmean(x or 0.0 for x in kept[run][member])
-
-        return {"settings": [{"name": name, "set": list(self.SETTINGS[name]), "loss": mean(run, "losses"), "meter": mean(run, "meter"),
-                              "true": mean(run, "true")} for name, run in self.plan_of.items()]}
-
-
 FAMILIES = {"sst2-scratch": "BERT", "gpt": "GPT-2", "llama": "Llama"}
 HOST = "--model MODEL --batch 32 --lr 5e-5 --seeds 6 --exact-seeds 6 --task "
 TORCH = "--trainer torch --model MODEL --dropout 0 "
@@ -137,7 +114,6 @@ MEASURED = (
     Tasks("tasks", "unlike tasks, three families of models among them", 16, "exact,windows,noise", 2),
     Glue("peers", "peers", "SST-2, 200 steps of 16 rows, pretrained", 150,
          TORCH + "--deepspeed --exact-seeds 3 --seeds 3 --task " + SST2),
-    Lateness("lateness", "lateness", "lateness", 20),
     Tasks("settings", "other settings", 16, "s2-lag1-auto,s4-lag0-auto,s1-lag1-auto", 2),
 )
 

@@ -94,15 +94,6 @@ static zf_status_t step_counter(zf_instance_t *instance, uint64_t step, uint32_t
     return st;
 }
 
-static zf_status_t lateness(zf_instance_t *instance, uint64_t at, uint32_t group, zf_lateness_t *out, zf_error_t *err) {
-    zf_status_t st = real_stats->lateness(instance, at, group, out, err);
-    if (IS(lateness_doubled) && st == ZF_OK) {
-        out->loss *= 2;
-        out->sum *= 2;
-    }
-    return st;
-}
-
 static zf_status_t show_value(zf_instance_t *instance, uint32_t i, char *buf, uint64_t nbytes, zf_error_t *err) {
     zf_status_t st = real_config->value(instance, i, buf, nbytes, err);
     if (IS(config_wrong) && st == ZF_OK && nbytes > 1 && buf[0] >= '0' && buf[0] <= '8')
@@ -119,7 +110,7 @@ void wrong_wrap_extensions(const zf_plugin_t *plugin) {
     state.save = save, state.load = load, state.verify = verify, state.weights = weights;
     real_stats = real->get_extension(ZF_EXT_STATS);
     stats = *real_stats;
-    stats.counter = counter, stats.step_counter = step_counter, stats.lateness = lateness;
+    stats.counter = counter, stats.step_counter = step_counter;
     real_config = real->get_extension(ZF_EXT_CONFIG);
     config = *real_config;
     config.value = show_value;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.h - element-wise passes over contiguous arrays: mean and sums of slots, lateness, accumulation, widening and
- * narrowing.
+/* rows.h - element-wise passes over contiguous arrays: mean and sums of slots, accumulation, widening and narrowing.
  * All are bound by memory. */
 #pragma once
 
@@ -29,39 +28,6 @@ static void mean_grad(float *out, const void *const *grads, zfi_dtype_t dtype, c
         mean_as(out, grads, ZFI_F16, s, n_slots, n_elems);
     else
         mean_as(out, grads, ZFI_F32, s, n_slots, n_elems);
-}
-
-/* x as it is after it was stored in this type. */
-static ALWAYS_INLINE vf vf_rounded(vf x, zfi_dtype_t dtype) {
-    float stored[VL];
-    if (dtype == ZFI_F32)
-        return x;
-    if (dtype == ZFI_BF16)
-        return (vf)(vf_to_bf16(x) << 16);
-    vf_store_as(stored, dtype, 0, x);
-    return vf_load_as(stored, dtype, 0);
-}
-
-static ALWAYS_INLINE double lateness_as(const zfi_lateness_t *job, zfi_dtype_t grad_dtype) {
-    vf sum = vf_splat(0.0f);
-    double total = 0;
-    for (uint64_t i = 0; i < job->n_elems; i += VL) {
-        const uint64_t n = job->n_elems - i < VL ? job->n_elems - i : VL;
-        vf late = vf_load_upto(job->visible, ZFI_F32, i, n) -
-                  vf_rounded(vf_load_upto(job->w, ZFI_F32, i, n), job->visible_dtype);
-
-        late = vf_load_upto(job->grad, grad_dtype, i, n) * late;
-        sum += job->weight ? vf_load_upto(job->weight, ZFI_F32, i, n) * late : late;
-    }
-    for (int l = 0; l < VL; l++)
-        total += (double)sum[l];
-    return total;
-}
-
-static double lateness(const zfi_lateness_t *job) {
-    if (job->grad_dtype == ZFI_BF16)
-        return lateness_as(job, ZFI_BF16);
-    return lateness_as(job, job->grad_dtype == ZFI_F16 ? ZFI_F16 : ZFI_F32);
 }
 
 static ALWAYS_INLINE void accumulate_as(float *acc, const void *grad, zfi_dtype_t dtype, uint64_t n_elems) {

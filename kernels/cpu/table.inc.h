@@ -23,7 +23,6 @@ const zfi_kernels_t ISA_TABLE = {
         },
     .round_moments = round_moments,
     .mean_grad = mean_grad,
-    .lateness = lateness,
     .stats = stats,
     .gather = zfi_gather,
     .run_ahead =

@@ -133,19 +133,6 @@ static uint64_t replay(zfi_rule_t rule, const zfi_replay_t *job) {
     return first_nonfinite(job);
 }
 
-static double lateness(const zfi_lateness_t *job) {
-    double total = 0;
-    for (uint64_t i = 0; i < job->n_elems; i++) {
-        uint32_t stored;
-
-        store(&stored, job->visible_dtype, 0, job->w[i]);
-        total +=
-            (double)((job->weight ? job->weight[i] : 1.0f) *
-                     (load(job->grad, job->grad_dtype, i) * (job->visible[i] - load(&stored, job->visible_dtype, 0))));
-    }
-    return total;
-}
-
 static void mean_grad(float *out, const void *const *grads, zfi_dtype_t dtype, const float *s, uint32_t n_slots,
                       uint64_t n_elems) {
     for (uint64_t i = 0; i < n_elems; i++) {

@@ -22,7 +22,6 @@ static const zfi_choice_t auto_interval[] = {{"auto", ZFI_SELECT_INTERVAL_AUTO},
 static const zfi_choice_t auto_lag[] = {{"auto", ZFI_PUBLISH_LAG_AUTO}, {NULL, 0}};
 static const zfi_choice_t predicts[] = {
     {"auto", ZFI_PREDICT_AUTO}, {"off", ZFI_PREDICT_OFF}, {"0", ZFI_PREDICT_OFF}, {NULL, 0}};
-static const zfi_choice_t auto_lateness[] = {{"auto", ZFI_LATENESS_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_bucket[] = {{"auto", ZFI_BUCKET_AUTO}, {NULL, 0}};
 static const zfi_choice_t transports[] = {{"host", ZFI_TRANSPORT_HOST},
                                           {"nccl", ZFI_TRANSPORT_NCCL},
@@ -147,12 +146,6 @@ static const zfi_key_t keys[] = {
      "float32 | bfloat16 | bfloat16_stochastic", "float32",
      "How moments lie in host memory, and of what is resident on the device. bfloat16 takes 2 bytes each, not 4; they "
      "are rounded once per window."},
-    {"log", "lateness", ZFI_KEY_INT, MEMBER(lateness), 0, 65536, auto_lateness, "0..65536 | auto", "auto",
-     "The meter of lateness measures one weight of so many: what it cost, in loss and to first order, that the model "
-     "saw old weights at a step (zf.stats/1). 0 turns it off, 1 measures all. auto: 2048, less where that would be few "
-     "weights; fewer than 4096 are a warning. It leaves the curvature of the loss out, so its sign may be another "
-     "where little is late or predict is auto; and it does not tell what compounds over steps. Not with mode = mean; "
-     "needs a built-in rule."},
     {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, levels, "error | warn | info | debug", "info",
      "Least important message that goes to the host's log."},
     {"trace", "file", ZFI_KEY_TEXT, MEMBER(trace_text), 0, 0, NULL,

@@ -12,7 +12,6 @@ enum { ZFI_SELECT_STEP = 0, ZFI_SELECT_EPOCH, ZFI_SELECT_AUTO };
 enum { ZFI_SELECT_INTERVAL_AUTO = 0 };
 enum { ZFI_PREDICT_OFF = 0, ZFI_PREDICT_AUTO, ZFI_PREDICT_MOST = 4 };
 enum { ZFI_PUBLISH_LAG_AUTO = 2 };
-enum { ZFI_LATENESS_AUTO = 65537 };
 enum { ZFI_UPDATE_INTERVAL_AUTO = 0, ZFI_AUTO_LONGEST = 16 };
 enum { ZFI_BLOCK_ELEMS = 65536 };
 enum { ZFI_OVERWRITE_ERROR = 0, ZFI_OVERWRITE_OFF, ZFI_OVERWRITE_ASK, ZFI_OVERWRITE_HOLD };
@@ -57,8 +56,7 @@ typedef struct zfi_config {
     uint32_t deadline_ms;                  /* 100..86400000, default 120000: every wait */
     int32_t moments;                       /* zfi_moments_t, default float32: how m and v lie in host memory */
     /* [log] */
-    uint32_t lateness; /* 0..65536 or auto, default auto: one weight of how many the meter of lateness measures */
-    int32_t level;     /* error | warn | info | debug -> ZF_LOG_..., default info */
+    int32_t level; /* error | warn | info | debug -> ZF_LOG_..., default info */
     /* [trace] */
     char trace_text[ZFI_TEXT_NBYTES]; /* text, default none, which is kept as empty; of it follow: */
     char trace_file[ZFI_TEXT_NBYTES]; /* empty: nothing is traced */

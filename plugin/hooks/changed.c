@@ -14,7 +14,6 @@
 #include "hooks/reduce.h"
 #include "ranks/gathering.h"
 #include "ranks/shards.h"
-#include "replay/lateness.h"
 #include "replay/state_arrays.h"
 #include "schedule/window.h"
 #include "step/exchange.h"
@@ -48,7 +47,6 @@ static zf_status_t take_over(zfi_run_t *run, const zfi_named_t *named, uint32_t 
     for (uint64_t t = first_kept_step(&run->clock); t <= run->clock.t && !named->is_part; t++)
         zfi_row(&run->rows, t)->present[named->owner] = 0;
     zfi_publish_drop(&run->publishing, named->first, named->end - named->first);
-    zfi_lateness_forget(&run->plan, &run->sampled, named->first, named->end - named->first);
     for (uint32_t i = named->first; i < named->end && (flags & ZF_CHANGED_RESET) && !st; i++)
         st = reset_matrix(&run->state, i);
     if (!st)

@@ -25,7 +25,6 @@
 #include "ranks/nodes.h"
 #include "ranks/shards.h"
 #include "replay/affinity.h"
-#include "replay/lateness.h"
 #include "replay/workers.h"
 #include "state/make.h"
 #include "state/together.h"
@@ -317,7 +316,6 @@ static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_erro
     st = zfi_run_new(&inst->engine, params, n, 1, "bind_params", &inst->run, err);
     if (!st) {
         zfi_rules_keep(&inst->engine, &rules);
-        zfi_lateness_start(&inst->run->replays, inst->run->n_params, inst->run->n_groups);
         zfi_memory_bound(&inst->run->ranks);
         return ZF_OK;
     }
@@ -350,16 +348,6 @@ static void log_plan(const zf_instance_t *inst, const char *rules) {
             (double)layout->host_slots_nbytes / per, (double)layout->host_publish_nbytes / per,
             (double)(layout->host_nbytes - named_nbytes) / per, device, (double)layout->device_nbytes / 1048576,
             100.0 * (double)layout->n_resident_elems / per);
-}
-
-/* The automatic choice never measures so few. */
-static void warn_of_few_samples(const zf_instance_t *inst) {
-    uint64_t every = inst->run->sampled.every, n_elems = inst->run->plan.n_elems;
-    if (every > 1 && n_elems / every < ZFI_ENOUGH_SAMPLES)
-        zfi_log(&inst->engine, ZF_LOG_WARN, "bind",
-                "[log] lateness = %" PRIu64 " measures about %" PRIu64 " of %" PRIu64
-                " weights: too few to tell much; need at least %d, leave the key out",
-                every, n_elems / every, n_elems, ZFI_ENOUGH_SAMPLES);
 }
 
 static void log_shards(const zf_instance_t *inst) {
@@ -435,7 +423,6 @@ zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_bind_args_t *given, ui
         zfi_struct_write(out_layout, &layout, sizeof layout);
         log_bound(inst);
         zfi_auditing_bound(inst);
-        warn_of_few_samples(inst);
         warn_of_padding(inst);
     }
     return zfi_hook_end(inst, st, err);

@@ -204,11 +204,6 @@ static zf_status_t gather(zf_instance_t *inst, const circle_t *circle, const zfi
     return st;
 }
 
-/* What lateness cost in a rank's part of the state. */
-static zfi_meter_share_t *share_on(const zfi_ranks_t *ranks, const circle_t *circle, uint32_t rank) {
-    return (void *)((char *)agreement_of(ranks->reduction, circle, rank) + zfi_agreement_nbytes(ranks->n_params));
-}
-
 /* Group 0. */
 static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
     zfi_run_t *run = inst->run;
@@ -218,11 +213,7 @@ static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
     own->events = run->reduction.events;
     own->update_interval = (uint16_t)inst->engine.policy.interval;
     own->publish_lag = (uint16_t)inst->engine.policy.lag;
-    if (zfi_is_sharded(run->engine))
-        zfi_meter_share(&inst->engine.meter, share_on(&run->ranks, &circle, circle.place.rank));
     zf_status_t st = gather(inst, &circle, own);
-    for (uint32_t r = 0; r < circle.place.n_ranks && zfi_is_sharded(run->engine) && !st; r++)
-        zfi_meter_join(&inst->engine.meter, r, share_on(&run->ranks, &circle, r));
     own->update_interval = own->publish_lag = 0; /* other models have windows of their own */
     return st;
 }

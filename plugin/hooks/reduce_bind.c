@@ -34,12 +34,10 @@ typedef struct comparison {
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
 
-/* Whether a rank may have another value. Of parts of the state, all are measured or none. */
-static int is_own(const comparison_t *it, const zf_config_key_t *key) {
+/* Whether a rank may have another value. */
+static int is_own(const zf_config_key_t *key) {
     if (strcmp(key->section, "host") == 0)
         return strcmp(key->key, "moments_dtype") != 0;
-    if (strcmp(key->key, "lateness") == 0)
-        return !zfi_is_sharded(&it->inst->engine);
     return strcmp(key->section, "log") == 0 || strcmp(key->section, "trace") == 0 || strcmp(key->section, "audit") == 0;
 }
 
@@ -47,7 +45,7 @@ static void write_key(const comparison_t *it, uint32_t i, char out[LINE]) {
     zf_config_key_t key;
     char value[64] = "";
     (void)zfi_config_key(i, &key, NULL);
-    if (is_own(it, &key))
+    if (is_own(&key))
         return;
     (void)zfi_config_value(&it->inst->engine.config, i, value, sizeof value, NULL);
     snprintf(out, LINE, "[%s] %s = %s", key.section, key.key, value);

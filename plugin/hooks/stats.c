@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/hooks/stats.c - zf.stats/1: the table of counters (contract in zf/ext/stats.h), lateness, records of steps.
+/* plugin/hooks/stats.c - zf.stats/1: the table of counters (contract in zf/ext/stats.h), records of steps.
  *
  * A row says what a counter is and where its value comes from: a member of zfi_counters_t, or a function. Any thread
  * may ask, so the run, which a hook may be exchanging, is not read. */
@@ -23,11 +23,6 @@ static uint64_t n_skipped(zfi_engine_t *engine) {
 }
 static uint64_t n_overwritten(zfi_engine_t *engine) {
     return __atomic_load_n(&engine->totals->n_overwritten, __ATOMIC_RELAXED);
-}
-static uint64_t n_late(zfi_engine_t *engine) {
-    zfi_meter_reading_t reading;
-    (void)zfi_meter_read(&engine->meter, 0, UINT32_MAX, &reading);
-    return reading.n_steps;
 }
 static uint64_t n_workers(zfi_engine_t *engine) { return atomic_load(&engine->n_workers); }
 static uint64_t interval(zfi_engine_t *engine) { return engine->policy.interval; }
@@ -77,7 +72,6 @@ static const row_t rows[] = {
     SUM(foreign_steps, "steps",
         "Steps that left such weights alone; each is counted eight steps later, so at the same one by all that train "
         "alike."),
-    {"lateness_steps", "steps", "Steps whose lateness is known.", ZF_COUNTER_SUM, 0, n_late},
     {"n_workers", "count", "Threads that replay.", ZF_COUNTER_LEVEL, 0, n_workers},
     {"update_interval", "steps", "Steps of a window, or the most that auto may make.", ZF_COUNTER_LEVEL, 0, interval},
     {"publish_lag", "steps", "Steps between a close and its publication: 0 or 1.", ZF_COUNTER_LEVEL, 0, lag},
@@ -145,29 +139,6 @@ static zf_status_t step_counter(zf_instance_t *inst, uint64_t step, uint32_t i, 
     return st;
 }
 
-static zf_status_t read_lateness(zf_instance_t *inst, uint64_t step, uint32_t group, zf_lateness_t *out,
-                                 zf_error_t *err) {
-    zfi_meter_reading_t reading;
-    zf_lateness_t lateness = {.struct_size = sizeof lateness, .group = group};
-    zf_status_t st = zfi_instance_check(inst, "lateness", err);
-    if (!st)
-        st = zfi_struct_need_out(out, "zf_lateness_t", "lateness", err);
-    if (st)
-        return st;
-    uint32_t n_groups = zfi_meter_n_groups(&inst->engine.meter);
-    if (n_groups && group >= n_groups && group != ZF_NO_ID)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "lateness", "group = %u; there are %u", group, n_groups);
-    int is_complete = n_groups && zfi_meter_read(&inst->engine.meter, step, group, &reading);
-    if (n_groups) {
-        lateness.step = reading.step;
-        lateness.loss = reading.loss;
-        lateness.sum = reading.sum;
-        lateness.n_steps = reading.n_steps;
-    }
-    zfi_struct_write(out, &lateness, sizeof lateness);
-    return n_groups == 0 ? ZF_DISABLED : is_complete ? ZF_OK : ZF_IN_PROGRESS;
-}
-
 static zf_status_t step_record(zf_instance_t *inst, uint64_t step, zf_step_record_t *out, zf_error_t *err) {
     zf_step_record_t record;
     zf_status_t st = zfi_instance_check(inst, "step_record", err);
@@ -183,6 +154,5 @@ static zf_status_t step_record(zf_instance_t *inst, uint64_t step, zf_step_recor
 const zf_stats_ext_t zfi_stats_ext = {.struct_size = sizeof zfi_stats_ext,
                                       .n_counters = n_counters,
                                       .counter = counter,
-                                      .lateness = read_lateness,
                                       .step_record = step_record,
                                       .step_counter = step_counter};

@@ -68,15 +68,10 @@ static const zfi_step_kept_t *find(zfi_step_records_t *records, uint64_t step) {
 
 zf_status_t zfi_step_record_read(zf_instance_t *inst, uint64_t step, zf_step_record_t *out) {
     zfi_step_records_t *records = &inst->step_records;
-    zfi_meter_reading_t lateness;
     pthread_mutex_lock(&records->lock);
     const zfi_step_kept_t *row = find(records, step);
     *out = row ? row->record : (zf_step_record_t){.struct_size = sizeof *out};
     pthread_mutex_unlock(&records->lock);
-    if (out->step && zfi_meter_read(&inst->engine.meter, out->step, UINT32_MAX, &lateness)) {
-        out->has_lateness = 1;
-        out->lateness = lateness.loss;
-    }
     return out->is_finished ? ZF_OK : ZF_IN_PROGRESS;
 }
 

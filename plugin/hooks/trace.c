@@ -26,19 +26,14 @@ zf_status_t zfi_tracing_begin(zfi_engine_t *engine, zf_error_t *err) {
     return ZF_OK;
 }
 
-/* What the traced steps took, as JSON to be freed; NULL: no memory, or their lateness is no number. */
+/* What the traced steps took, as JSON to be freed; NULL: no memory. */
 static char *tell(zfi_engine_t *engine) {
     const zfi_traced_t *traced = &engine->traced;
-    zfi_meter_reading_t lateness;
-    json_t *json;
-    (void)zfi_meter_read(&engine->meter, 0, UINT32_MAX, &lateness);
-    json = json_pack("{s:I, s:I, s:f, s:f, s:I, s:f, s:i, s:i}", "submitted",
-                     (json_int_t)atomic_load(&engine->count.steps), "steps", (json_int_t)traced->n_steps, "seconds",
-                     1e-9 * (double)(traced->newest_ns - traced->began_ns), "stall_seconds",
-                     1e-9 * (double)(traced->stall_ns - traced->stall_before_ns), "lateness_steps",
-                     (json_int_t)(lateness.n_steps - traced->lateness_steps_before), "lateness_sum",
-                     lateness.sum - traced->lateness_sum_before, "update_interval", (int)engine->policy.interval,
-                     "publish_lag", (int)engine->policy.lag);
+    json_t *json =
+        json_pack("{s:I, s:I, s:f, s:f, s:i, s:i}", "submitted", (json_int_t)atomic_load(&engine->count.steps), "steps",
+                  (json_int_t)traced->n_steps, "seconds", 1e-9 * (double)(traced->newest_ns - traced->began_ns),
+                  "stall_seconds", 1e-9 * (double)(traced->stall_ns - traced->stall_before_ns), "update_interval",
+                  (int)engine->policy.interval, "publish_lag", (int)engine->policy.lag);
     char *text = json_dumps(json, JSON_REAL_PRECISION(9));
     json_decref(json);
     return text;
@@ -54,12 +49,7 @@ static void write_trace(void *raw) {
 }
 
 static void begin_to_count(zfi_engine_t *engine) {
-    zfi_meter_reading_t lateness;
-    (void)zfi_meter_read(&engine->meter, 0, UINT32_MAX, &lateness);
-    engine->traced = (zfi_traced_t){.began_ns = zfi_now_ns(),
-                                    .stall_before_ns = zfi_stalled_ns(&engine->count),
-                                    .lateness_steps_before = lateness.n_steps,
-                                    .lateness_sum_before = lateness.sum};
+    engine->traced = (zfi_traced_t){.began_ns = zfi_now_ns(), .stall_before_ns = zfi_stalled_ns(&engine->count)};
     engine->traced.newest_ns = engine->traced.began_ns;
     engine->traced.stall_ns = engine->traced.stall_before_ns;
 }

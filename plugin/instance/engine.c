@@ -219,7 +219,6 @@ zf_status_t zfi_synchronise(zfi_engine_t *engine, int has_deadline) {
 void zfi_engine_init(zfi_engine_t *engine) {
     pthread_mutex_init(&engine->poison.lock, NULL);
     pthread_mutex_init(&engine->watch_lock, NULL);
-    zfi_meter_init(&engine->meter);
 #define INIT(name, counts, writer, reset) zfi_timeline_init(&engine->lines.name, #name);
     ZFI_TIMELINES(INIT)
 #undef INIT
@@ -229,7 +228,6 @@ void zfi_engine_free(zfi_engine_t *engine) {
 #define FREE(name, counts, writer, reset) zfi_timeline_free(&engine->lines.name);
     ZFI_TIMELINES(FREE)
 #undef FREE
-    zfi_meter_free(&engine->meter);
     pthread_mutex_destroy(&engine->poison.lock);
     pthread_mutex_destroy(&engine->watch_lock);
 }

@@ -15,7 +15,6 @@
 #include "device/device.h"
 #include "device/list.h"
 #include "instance/held.h"
-#include "instance/meter.h"
 #include "instance/timelines.h"
 #include "kernels.h"
 #include "plan/rule.h"
@@ -35,14 +34,13 @@ typedef struct zfi_counters {
     _Atomic uint64_t exchanges, sent_nbytes, exchange_ns, stall_ranks_ns;
 } zfi_counters_t;
 
-enum { ZFI_N_COUNTERS = 38 /* of zf.stats/1 (hooks/stats.c) */, ZFI_LONG_PIN_NBYTES = 1 << 30 };
+enum { ZFI_N_COUNTERS = 37 /* of zf.stats/1 (hooks/stats.c) */, ZFI_LONG_PIN_NBYTES = 1 << 30 };
 
 /* [hook] What the steps of the trace took (hooks/trace.h): the device's stall since create and the meter's sums when
  * they began, and the stall at the newest of them. */
 typedef struct zfi_traced {
     uint64_t n_steps, began_ns, newest_ns; /* began_ns 0: not yet */
-    uint64_t stall_before_ns, stall_ns, lateness_steps_before;
-    double lateness_sum_before;
+    uint64_t stall_before_ns, stall_ns;
 } zfi_traced_t;
 
 /* [any-thread] What the device has waited for this rank's own work: replays, selections, slot memory. */
@@ -119,9 +117,8 @@ typedef struct zfi_engine {
     uint64_t n_exchanged, n_shared; /* work handed to the communication threads */
     uint64_t n_taken;               /* ... of the latter, what `taken` reaches */
     zfi_counters_t count;           /* they rise from create() on */
-    zfi_meter_t meter;
-    struct zfi_audit *audit; /* (state/audit.h) NULL: nothing is audited */
-    zfi_trace_t *trace;      /* NULL: nothing is traced */
+    struct zfi_audit *audit;        /* (state/audit.h) NULL: nothing is audited */
+    zfi_trace_t *trace;             /* NULL: nothing is traced */
     zfi_traced_t traced;
 } zfi_engine_t;
 
@@ -204,11 +201,6 @@ static inline int zfi_keeps_bands(const zfi_engine_t *engine) {
 static inline uint64_t zfi_least_of_band(const zfi_engine_t *engine) {
     return engine->config.block_elems >= 4 * 128 ? engine->config.block_elems / 128 : 4;
 }
-/* The meter of lateness (replay/lateness.h): steps are counted, even if nothing of them can be late. */
-static inline int zfi_counts_lateness(const zfi_engine_t *engine, int has_callback) {
-    return engine->config.lateness != 0 && engine->config.deferred == ZFI_DEFERRED_REPLAY && !has_callback;
-}
-
 /* ---- arrays of moments ------------------------------------------------------------------------------------------- */
 
 /* Address of moment i; NULL of none. */

@@ -191,41 +191,6 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     run->incoming.batch_ring = zfi_arena_take(arena, ZFI_N_BATCHES, sizeof *run->incoming.batch_ring);
 }
 
-enum { MOST_SPARSE = 2048 };
-
-/* One element of how many the meter of lateness measures; 0: none. */
-static uint32_t sample_every(const zfi_engine_t *engine, const zfi_plan_t *plan, int has_callback) {
-    const zfi_config_t *config = &engine->config;
-    uint64_t every = plan->n_elems / ZFI_ENOUGH_SAMPLES;
-    if (!zfi_counts_lateness(engine, has_callback) || (config->update_interval == 1 && config->publish_lag == 0))
-        return 0; /* nothing is late */
-    if (config->lateness != ZFI_LATENESS_AUTO)
-        return config->lateness;
-    return every > MOST_SPARSE ? MOST_SPARSE : every ? (uint32_t)every : 1;
-}
-
-static void lay_out_samples(zfi_run_t *run, zfi_arena_t *arena) {
-    const zfi_plan_t *plan = &run->plan;
-    zfi_sampled_t *sampled = &run->sampled;
-    uint64_t n = 0, stride;
-    sampled->every = sample_every(run->engine, &run->plan, zfi_params_have_callback(run->params, run->n_params));
-    sampled->lag = run->engine->policy.lag;
-    if (!sampled->every)
-        return;
-    stride = (uint64_t)sampled->every * ZFI_SAMPLED_BLOCK;
-    sampled->base = zfi_arena_take(arena, plan->n_chunks, sizeof *sampled->base);
-    for (uint32_t i = 0; i < plan->n_chunks; i++) {
-        if (sampled->base)
-            sampled->base[i] = n;
-        n += (plan->chunks[i].n_elems + stride - 1) / stride * ZFI_SAMPLED_BLOCK;
-    }
-    sampled->now = zfi_arena_take(arena, n, sizeof *sampled->now);
-    sampled->before = zfi_arena_take(arena, n, sizeof *sampled->before);
-    sampled->coming = zfi_arena_take(arena, n, sizeof *sampled->coming);
-    sampled->window = zfi_arena_take(arena, plan->n_chunks, sizeof *sampled->window);
-    sampled->n_known = zfi_arena_take(arena, plan->n_chunks, sizeof *sampled->n_known);
-}
-
 /* The whole host side; returns bytes of its three large parts through *out. */
 static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) {
     const zfi_plan_t *plan = &run->plan;
@@ -250,7 +215,6 @@ static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) 
     lay_out_clocks(run, arena);
     lay_out_rows(run, arena);
     lay_out_selection(run, arena);
-    lay_out_samples(run, arena);
     lay_out_spares(run->engine, plan, run->n_moments, &run->hs, arena);
 }
 

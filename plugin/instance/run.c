@@ -22,7 +22,6 @@ static void make_views(zfi_run_t *run) {
                                    .windows = &run->windows,
                                    .sel = &run->sel,
                                    .host = &run->hs,
-                                   .sampled = &run->sampled,
                                    .n_moments = run->n_moments};
     run->ranks = (zfi_ranks_t){.engine = run->engine,
                                .params = run->params,

@@ -25,8 +25,6 @@ enum {
     ZFI_ENTER_BLOCKS = 4,       /* blocks of entering state in flight */
     ZFI_ENTER_ELEMS = 4096,     /* elements of one: 48 KiB of w, m, v */
     ZFI_MOST_BLOCKS = 256,      /* of entering state that wait for other ranks' elements */
-    ZFI_SAMPLED_BLOCK = 128,    /* neighbours that the meter of lateness measures together */
-    ZFI_ENOUGH_SAMPLES = 4096,  /* weights that it should measure */
     ZFI_NO_PIECE = -1
 };
 
@@ -292,19 +290,8 @@ typedef struct zfi_incoming {
     zfi_batch_t *batch_ring; /* [ZFI_N_BATCHES] */
 } zfi_incoming_t;
 
-/* What the meter of lateness keeps (replay/lateness.c); written by workers, one per chunk. */
-typedef struct zfi_sampled {
-    uint32_t every;               /* 0: nothing is measured */
-    uint32_t lag;                 /* steps until what a close publishes is visible */
-    uint64_t *base;               /* [n_chunks] first sample of a chunk in ... */
-    float *now, *before, *coming; /* ... what samples show */
-    uint32_t *window;             /* [n_chunks] replays so far */
-    uint8_t *n_known;             /* [n_chunks] 0: nothing is known; 1: now; 2: before as well */
-} zfi_sampled_t;
-
 /* What a rank tells the others before a step, or a call between steps. Behind it, a byte per parameter: it has a
- * gradient here; and behind these, at a multiple of 8, what lateness cost its part of the state: zfi_meter_share_t,
- * which zfi_agreement_nbytes leaves out. */
+ * gradient here. */
 typedef struct zfi_agreement {
     uint64_t step;
     uint32_t is_discarded;
@@ -447,7 +434,7 @@ typedef struct zfi_windows {
     zfi_slots_t *slots;
 } zfi_windows_t;
 
-/* What the workers replay, measure and publish (replay/). */
+/* What the workers replay and publish (replay/). */
 typedef struct zfi_replays {
     zfi_engine_t *engine;
     const zfi_param_t *params;
@@ -455,7 +442,6 @@ typedef struct zfi_replays {
     const zfi_windows_t *windows; /* rows, slots; of the clock, what only an idle run changes */
     const zfi_selection_t *sel;   /* mask */
     zfi_host_state_t *host;
-    zfi_sampled_t *sampled;
     uint32_t n_moments;
 } zfi_replays_t;
 
@@ -537,7 +523,6 @@ typedef struct zfi_run {
     zfi_host_state_t hs;
     zfi_slots_t slots;
     zfi_selection_t sel;
-    zfi_sampled_t sampled;
     zfi_device_state_t dev;
 
     /* views of the above: */

@@ -344,13 +344,6 @@ uint32_t zfi_params_n_moments(const zfi_param_t *params, uint32_t n) {
     return most;
 }
 
-int zfi_params_have_callback(const zfi_param_t *params, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++)
-        if (params[i].has_state && params[i].rule->number == ZF_RULE_CALLBACK)
-            return 1;
-    return 0;
-}
-
 void zfi_params_free(zfi_param_t *params, uint32_t n) {
     if (!params)
         return;

@@ -57,8 +57,5 @@ uint32_t zfi_params_n_groups(const zfi_param_t *params, uint32_t n);
 /* Moments that are kept of every element: as many as any rule of theirs needs. */
 uint32_t zfi_params_n_moments(const zfi_param_t *params, uint32_t n);
 
-/* Whether a rule of the host's updates some of them. */
-int zfi_params_have_callback(const zfi_param_t *params, uint32_t n);
-
 /* Offset in elements of the first element of batch matrix b in the visible tensor. */
 int64_t zfi_param_batch_offset(const zfi_param_t *param, uint64_t b);

@@ -23,11 +23,6 @@ enum { ROOM_NBYTES = 8 << 20, LEAST_ROOM = 1 << 13, ROOM_ALIGN = 64 };
 
 /* ---- what lives as long as the run ------------------------------------------------------------------------------- */
 
-static uint64_t agreement_nbytes(const zfi_engine_t *engine, uint32_t n_params, uint32_t n_groups) {
-    uint64_t share = zfi_is_sharded(engine) ? zfi_meter_share_nbytes(n_groups) : 0;
-    return zfi_agreement_nbytes(n_params) + share;
-}
-
 zf_status_t zfi_ranks_plan(zfi_ranks_t *ranks, zf_error_t *err) {
     zfi_engine_t *engine = ranks->engine;
     zfi_member_t places[ZFI_MAX_GROUPS];
@@ -85,7 +80,7 @@ void zfi_ranks_plan_room(zfi_ranks_t *ranks) {
     zfi_reduction_t *reduction = ranks->reduction;
     if (!zfi_has_peers(ranks->engine))
         return;
-    reduction->agreement_nbytes = agreement_nbytes(ranks->engine, ranks->n_params, ranks->n_groups);
+    reduction->agreement_nbytes = zfi_agreement_nbytes(ranks->n_params);
     reduction->block_nbytes = ranks->dev->enter_block_nbytes;
     size_room(ranks->engine, ranks->plan, ranks->n_moments, ranks->buckets->most_ranks, reduction);
     lay_out(ranks->engine, ranks->buckets->most_ranks, reduction);

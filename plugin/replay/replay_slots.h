@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/replay/replay_slots.h - the slots of a window as the replay of a segment takes them; shared with the meter of
- * lateness. */
+/* plugin/replay/replay_slots.h - the slots of a window as the replay of a segment takes them. */
 #pragma once
 
 #include "replay/replay_view.h"

@@ -16,7 +16,6 @@
 #include "base/thread.h"
 #include "replay/affinity.h"
 #include "replay/early.h"
-#include "replay/lateness.h"
 #include "replay/replay.h"
 
 typedef struct pushed_close {
@@ -100,11 +99,8 @@ static void finish(zfi_workers_t *workers, const job_t *job) {
     pthread_mutex_lock(&workers->lock);
     int is_last = ++job->close->n_done == job->close->close.n_chunks;
     pthread_mutex_unlock(&workers->lock);
-    if (is_last) {
+    if (is_last)
         zfi_replay_count(&workers->view, &job->close->close);
-        zfi_meter_close(&engine->meter, job->close->close.cohort,
-                        job->close->close.step + workers->of->windows->clock->steps_before);
-    }
     pthread_mutex_lock(&workers->lock);
     workers->is_done[(job->close->close.first_job + job->chunk) % workers->n_flags] = 1;
     while (workers->is_done[workers->prefix % workers->n_flags]) {
@@ -167,12 +163,10 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
     target = target_of(of, number, p, scratch); /* not before: the close before may have exchanged its places */
     start = zfi_now_ns();
     began = zfi_trace_begin(engine->trace);
-    zfi_lateness_measure(of, &workers->view, close, number);
     if (zfi_early_take(workers->early, close, number, &replayed))
         target.w = of->host->chunks[number].w; /* exchanged */
     else
         st = zfi_replay_chunk(&workers->view, close, number, &target, &replayed);
-    zfi_lateness_keep(plan, of->sampled, &workers->view, close, number, &target);
     atomic_fetch_add(&engine->count.replay_ns, zfi_now_ns() - start);
     zfi_trace_end(engine->trace, began, "replay", (zfi_trace_number_t){"chunk", number},
                   (zfi_trace_number_t){"closed_at_step", close->step});

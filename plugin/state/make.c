@@ -12,7 +12,6 @@
 #include "ranks/ranks.h"
 #include "ranks/shards.h"
 #include "replay/early.h"
-#include "replay/lateness.h"
 #include "replay/state_arrays.h"
 #include "replay/workers.h"
 #include "schedule/window.h"
@@ -92,9 +91,6 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
         st = zfi_ranks_new(&run->ranks, err);
     if (!st)
         st = zfi_shards_new(&run->ranks, err);
-    if (!st &&
-        !zfi_meter_reserve(&run->engine->meter, zfi_lateness_size(run->engine, run->n_groups, run->plan.n_cohorts)))
-        st = zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for the meter of lateness");
     zfi_step_bind(run);
     if (!st)
         zfi_window_start(&run->windows);

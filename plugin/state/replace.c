@@ -15,7 +15,6 @@
 #include "instance/tables.h"
 #include "ranks/shards.h"
 #include "ranks/values.h"
-#include "replay/lateness.h"
 #include "replay/state_arrays.h"
 #include "replay/workers.h"
 #include "schedule/interval.h"
@@ -245,7 +244,6 @@ static void set_clocks(zfi_run_t *run) {
     __atomic_store_n(&run->engine->totals->n_skipped, clock->n_skipped, __ATOMIC_RELAXED);
     memset(run->dev.overwritten, 0, run->n_params);
     __atomic_store_n(&run->engine->totals->n_params_overwritten, 0, __ATOMIC_RELAXED);
-    zfi_lateness_start(&run->replays, run->n_params, run->n_groups);
     zfi_memory_bound(&run->ranks);
 }
 

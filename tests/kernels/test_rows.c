@@ -144,46 +144,4 @@ ZT_TEST(means) {
                              c & 1 ? SPECIAL : ORDINARY);
 }
 
-/* The order of the sum is each table's own. */
-static void compare_lateness(const zfi_kernels_t *table, zfi_dtype_t grad_dtype, zfi_dtype_t visible_dtype, uint64_t n,
-                             int has_weight) {
-    array_t w = array_new(ZFI_F32, n, ORDINARY), visible = array_new(ZFI_F32, n, ORDINARY);
-    array_t weight = array_new(ZFI_F32, n, ORDINARY), grad = array_new(grad_dtype, n, ORDINARY);
-    const zfi_lateness_t job = {.w = w.at,
-                                .visible = visible.at,
-                                .weight = has_weight ? weight.at : NULL,
-                                .grad = grad.at,
-                                .grad_dtype = grad_dtype,
-                                .visible_dtype = visible_dtype,
-                                .n_elems = n};
-    const double want = zfi_kernels_ref()->lateness(&job), got = table->lateness(&job);
-    ck_assert_msg(fabs(got - want) <= 1e-6 * 1e-3 * 1e-3 * (double)n, "%s: lateness of %d elements: %g, want %g",
-                  table->name, (int)n, got, want);
-    ck_assert(table->lateness(&job) == got);
-    arrays_free();
-}
-
-ZT_TEST(lateness) {
-    for (EACH_TABLE(table))
-        for (uint64_t n = 0; n <= 67; n++)
-            for (int c = 0; c < 2 * ZFI_N_DTYPES * ZFI_N_DTYPES; c++)
-                compare_lateness(table, (zfi_dtype_t)(c / 2 % ZFI_N_DTYPES), (zfi_dtype_t)(c / 2 / ZFI_N_DTYPES), n,
-                                 c & 1);
-}
-
-/* 0.5 * (2 * (1.5 - 1)) + 2 * (3 * (0 - 1)); 1.003 is 1 in bfloat16. */
-ZT_TEST(lateness_by_hand) {
-    const float w[] = {1.0f, 1.003f}, visible[] = {1.5f, 0.0f}, weight[] = {0.5f, 2.0f}, grad[] = {2.0f, 3.0f};
-    zfi_lateness_t job = {.w = w,
-                          .visible = visible,
-                          .weight = weight,
-                          .grad = grad,
-                          .grad_dtype = ZFI_F32,
-                          .visible_dtype = ZFI_BF16,
-                          .n_elems = 2};
-    ck_assert(zfi_kernels_ref()->lateness(&job) == -5.5);
-    job.weight = NULL;
-    ck_assert(zfi_kernels_ref()->lateness(&job) == -2.0);
-}
-
 ZT_SUITE("rows")

@@ -14,7 +14,7 @@ enum { MOST = 64 };
 static const zt_shape_t shapes[] = {
     {.rows = 48, .cols = 40}, {.rows = 40}, {.rows = 64, .cols = 33, .is_bf16 = 1, .group = 1}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
-static const char config[] = "[zenflow]\nfull_warm_up_rounds = 2\nupdate_interval = 4\n[log]\nlateness = 1\n";
+static const char config[] = "[zenflow]\nfull_warm_up_rounds = 2\nupdate_interval = 4\n";
 
 static zt_rig_t rig;
 

@@ -15,7 +15,7 @@ from support import FEW, SYNCHRONOUS, TorchTest, config, needs, torch
 import zfplugin.torch
 
 FIGURES = {"zenflow/stall_ms", "zenflow/host_wait_ms", "zenflow/replay_ms", "zenflow/host_mib", "zenflow/lost_overlap_mib",
-           "zenflow/skipped_steps", "zenflow/update_interval", "zenflow/publish_lag", "zenflow/lateness"}
+           "zenflow/skipped_steps", "zenflow/update_interval", "zenflow/publish_lag"}
 warnings.filterwarnings("ignore")
 
 

@@ -470,22 +470,10 @@ class Instance:
         """Counters of zf.stats/1 as a dict (docs/counters.md); {} where the plugin has none."""
         return self._counters(lambda ext, i, counter: self.call(ext.counter, i, counter, doing="stats"))
 
-    def lateness(self, step=0):
-        """What lateness cost (zf_lateness_t): [{"step", "loss", "sum", "n_steps"}], one per parameter group; [] where the meter
-        is off. step 0: the newest complete one; a step that is not complete or no longer kept has step = 0 and loss = 0."""
-        ext, out = self.lib.extension(_abi.EXT_STATS, _abi.StatsExt), []
-        for group in range(max((p.group + 1 for p in self.params), default=0) if ext is not None else 0):
-            got = _abi.Lateness(struct_size=C.sizeof(_abi.Lateness))
-            if self.call(ext.lateness, step, group, C.byref(got), doing="lateness") == _abi.DISABLED:
-                return []
-            out.append({name: getattr(got, name) for name in ("step", "loss", "sum", "n_steps")})
-        return out
-
     def step_record(self, step=0):
         """Where the time of a step went, as a dict: zf_step_record_t, whose report is 0 until it is_finished, and what each counter
         of stats() grew by from the end of the step before to its own (of a level: what it was). step 0: the newest that is
-        known to be finished. None where the step is not kept (128 are), not submitted, or the plugin tells none. lateness is
-        None until it is known."""
+        known to be finished. None where the step is not kept (128 are), not submitted, or the plugin tells none."""
         ext = self.lib.extension(_abi.EXT_STATS, _abi.StatsExt)
         if ext is None:
             return None
@@ -495,8 +483,6 @@ class Instance:
         out["skip_reason"] = _SKIP_REASONS[got.skip_reason]
         for name in ("is_finished", "applied"):
             out[name] = bool(out[name])
-        if not out.pop("has_lateness"):
-            out["lateness"] = None
         if not got.step:
             return None
         return {**self._counters(lambda ext, i, counter: self.call(ext.step_counter, got.step, i, counter,

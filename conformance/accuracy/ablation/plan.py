@@ -8,7 +8,7 @@ import re
 
 from ..runs import CannotRun
 
-# Short runs with the default warm-up of 50 synchronous steps would hide what lateness costs.
+# Short runs with the default warm-up of 50 synchronous steps would hide what late values cost.
 WARM_UP = 5
 
 

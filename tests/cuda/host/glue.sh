@@ -45,7 +45,7 @@ there "$host" $small $rate $windows --accumulation 2 --parts --device cuda --out
 # shellcheck disable=SC2086
 "$host" $small $rate $windows --accumulation 2 --parts --out "$out/cpu-parts.json" || fail "parts on the processor"
 
-# Rates of nothing, and the plugin's own lateness, move the curve by far more than the bound: what is compared is there.
+# Rates of nothing, and late values, move the curve by far more than the bound: what is compared is there.
 # shellcheck disable=SC2086
 "$host" $small --dropout 0.1 --lr 1e-9 --out "$out/untrained.json" || fail "untrained"
 python3 - "$out" <<'EOF' || fail "curves"

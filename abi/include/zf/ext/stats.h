@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zf/ext/stats.h - "zf.stats/1": counters of an instance, what lateness cost, and where the time of steps
- * went. Counters are a table, as configuration keys are (zf/ext/config.h). Bytes are counted where they are copied, not
- * derived from a formula. */
+/* zf/ext/stats.h - "zf.stats/1": counters of an instance, and where the time of steps went. Counters are a table, as
+ * configuration keys are (zf/ext/config.h). Bytes are counted where they are copied, not derived from a formula. */
 #ifndef ZF_EXT_STATS_H
 #define ZF_EXT_STATS_H
 
@@ -28,36 +27,17 @@ typedef struct zf_counter { /* output struct; strings live as long as the librar
     uint64_t value;
 } zf_counter_t;
 
-/* What lateness cost: with g the loss's gradient at the weights that the model read, unscaled and not clipped, and w
- * the weights that the update rule without lateness would have shown, the sum of g * (visible - w) over the channels
- * that were deferred is loss(visible) - loss(w) to first order. It is an estimate from a sample ([log] lateness). Where
- * the loss curves it says too much, and where the difference is small, as with predict = auto, its sign may be another.
- * It is of single steps: how far a run is from one without lateness, which compounds, it does not tell. Steps of
- * warm-up cost nothing; so does a step that is skipped, and for up to two windows what params_changed, a load or
- * bind_params has changed. Not with mode = mean; needs a built-in rule. On several ranks from [shard] stage = 1 on it
- * is the sum over all ranks' parts of the state, the same bits on each: a step is complete once a later step, or
- * DISCARD, has told the others of it. */
-typedef struct zf_lateness { /* output struct */
-    uint32_t struct_size;
-    uint32_t group;   /* of parameters; ZF_NO_ID: all together */
-    uint64_t step;    /* as in zf_step_report_t */
-    double loss;      /* of that step */
-    double sum;       /* of all steps counted so far */
-    uint64_t n_steps; /* ... how many */
-} zf_lateness_t;
-
 /* What a step was. */
 typedef struct zf_step_record { /* output struct */
     uint32_t struct_size;
-    int32_t is_finished;  /* on the device; else what the report of the step says is 0: */
-    uint64_t step;        /* as in zf_step_report_t */
-    int32_t applied;      /* ... of the report */
-    int32_t skip_reason;  /* ... ZF_SKIP_... */
-    uint32_t n_present;   /* ... */
-    int32_t has_lateness; /* 1: lateness is known */
-    double grad_norm;     /* of the report */
+    int32_t is_finished; /* on the device; else what the report of the step says is 0: */
+    uint64_t step;       /* as in zf_step_report_t */
+    int32_t applied;     /* ... of the report */
+    int32_t skip_reason; /* ... ZF_SKIP_... */
+    uint32_t n_present;  /* ... */
+    uint32_t reserved0;
+    double grad_norm; /* of the report */
     double clip_factor;
-    double lateness;  /* what it cost at this step, all parameter groups together (zf_lateness_t) */
     uint64_t step_ns; /* from the return of the `step` before (the first one: from create) to this one's */
 } zf_step_record_t;
 
@@ -71,13 +51,6 @@ typedef struct zf_stats_ext {
      * each correct, not a common snapshot; after DRAIN they are.
      * [any-thread] while the instance lives. */
     zf_status_t (*counter)(zf_instance_t *instance, uint32_t i, zf_counter_t *out, zf_error_t *err);
-    /* What lateness cost: of group `group` (ZF_NO_ID: of all together) at `step`; 0 = the newest step that is complete,
-     * which is one whose windows are all replayed: up to two windows behind the trainer. The newest 128 are kept.
-     * ZF_IN_PROGRESS where the step is not complete, not kept, or there is none yet: then step and loss are 0.
-     * ZF_DISABLED where the meter is off; ZF_ERR_ARGUMENT where there is no such group.
-     * [any-thread] while the instance lives. */
-    zf_status_t (*lateness)(zf_instance_t *instance, uint64_t step, uint32_t group, zf_lateness_t *out,
-                            zf_error_t *err);
     /* What `step` was; 0 = the newest step that a hook has found to be finished. The newest 128 are kept.
      * ZF_IN_PROGRESS where the step is not finished, which the next `step` or `poll` may find out, and where it is not
      * kept, not submitted or there is none yet: then out->step is 0.

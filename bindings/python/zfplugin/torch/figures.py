@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an optimizer tells of itself: counters, lateness, where the time went, what it holds; for loggers."""
+"""What an optimizer tells of itself: counters, where the time went, what it holds; for loggers."""
 from .moments import names_of
 
 _MIB = 1 << 20
@@ -32,28 +32,16 @@ class Figures:
         """The plugin's counters as a dict."""
         return self._instance.stats()
 
-    def lateness(self, step=0):
-        """Per parameter group what it cost, in loss and to first order, that the model saw old weights at a step: a list of
-        dicts with step, loss, sum over all steps, n_steps; [] where [log] lateness is 0. step 0: the newest that is known, up
-        to two windows ago."""
-        return self._instance.lateness(step)
-
     def step_record(self, step=0):
         """Where the time of a step went: a dict of zf_step_record_t (zf/ext/stats.h), with its time in step_ns, and of what the
         counters of stats() grew by; None where it is not kept. step 0: the newest finished."""
         return self._instance.step_record(step)
 
     def metrics(self):
-        """Flat {name: number} of the newest finished step and the plugin's counters, for a logger such as TensorBoard.
-        "lateness" is of all parameter groups, "lateness/0" ... of each where there are several."""
+        """Flat {name: number} of the newest finished step and the plugin's counters, for a logger such as TensorBoard."""
         report = self.last_report
         out = {} if report is None else {
             "grad_norm": report.grad_norm, "clip_factor": report.clip_factor, "applied": int(report.applied)}
-        groups = self.lateness()
-        if groups:
-            out["lateness"] = sum(figures["loss"] for figures in groups)
-        if len(groups) > 1:
-            out.update({f"lateness/{g}": figures["loss"] for g, figures in enumerate(groups)})
         return {**out, **self.stats()}
 
     def config(self):

@@ -40,17 +40,7 @@ class Meter:
     """Figures since the last reading: what a step waited for, and what the plugin holds."""
 
     def __init__(self):
-        self._before, self._sums = {}, []
-
-    def _lateness(self, optimizer, n_steps):
-        """Mean per step that became known since the last reading; of each group where there are several."""
-        sums = [figures["sum"] for figures in optimizer.lateness()]
-        before, self._sums = self._sums if len(self._sums) == len(sums) else [0.0] * len(sums), sums
-        means = [(now - then) / n_steps if n_steps else 0.0 for now, then in zip(sums, before)]
-        if not means:
-            return {}
-        return {"zenflow/lateness": sum(means),
-                **({f"zenflow/lateness/{g}": mean for g, mean in enumerate(means)} if len(means) > 1 else {})}
+        self._before = {}
 
     def read(self, optimizer):
         """{name: number}; {} where the plugin has no statistics."""
@@ -69,7 +59,6 @@ class Meter:
                "zenflow/lost_overlap_mib": grown("lost_overlap_nbytes") / _MIB,
                "zenflow/skipped_steps": now["steps_skipped"],
                "zenflow/update_interval": now["update_interval"],
-               "zenflow/publish_lag": now["publish_lag"],
-               **self._lateness(optimizer, grown("lateness_steps"))}
+               "zenflow/publish_lag": now["publish_lag"]}
         self._before = now
         return out
