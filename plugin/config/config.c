@@ -115,12 +115,9 @@ static void report_value(reading_t *r, const char *where, unsigned line, const z
 
 static void report_unknown_key(reading_t *r, const char *where, unsigned line, const char *section, const char *name) {
     char shown[EXCERPT_NBYTES];
-    const char *instead = zfi_gone_instead(section, name, NULL);
     int elsewhere = zfi_key_find(NULL, name);
     excerpt(name, shown);
-    if (instead)
-        add_problem(r, where, line, "[%s] %s is no key of this version: %s", section, shown, instead);
-    else if (zfi_key_is_trainers(name))
+    if (zfi_key_is_trainers(name))
         add_problem(r, where, line, "[%s] %s is no key: it comes from the trainer with every step", section, shown);
     else if (elsewhere >= 0)
         add_problem(r, where, line, "[%s] %s: this key belongs to [%s]", section, shown,
@@ -132,19 +129,14 @@ static void report_unknown_key(reading_t *r, const char *where, unsigned line, c
 
 static void report_unknown_section(reading_t *r, const char *where, unsigned line, const char *section) {
     char shown[EXCERPT_NBYTES];
-    const char *instead = zfi_gone_instead(section, NULL, NULL);
     excerpt(section, shown);
-    if (instead)
-        add_problem(r, where, line, "[%s] is no section of this version: %s", shown, instead);
-    else
-        add_problem(r, where, line, "no section [%s]; nearest: [%s]", shown, zfi_section_nearest(section));
+    add_problem(r, where, line, "no section [%s]; nearest: [%s]", shown, zfi_section_nearest(section));
 }
 
 /* Takes one pair, from a line of the text (line > 0: may be given once) or from an override (the last one counts). */
 static void take_pair(reading_t *r, const char *where, unsigned line, const char *section, const char *name,
                       const char *value) {
     int i = zfi_key_find(section, name);
-    const char *instead = zfi_gone_instead(section, name, value);
     if (i < 0) {
         report_unknown_key(r, where, line, section, name);
         return;
@@ -156,10 +148,6 @@ static void take_pair(reading_t *r, const char *where, unsigned line, const char
     if (line)
         r->given_line[i] = line;
     r->is_given[i] = 1;
-    if (instead) {
-        add_problem(r, where, line, "[%s] %s = %s is no value of this version: %s", section, name, value, instead);
-        return;
-    }
     zfi_value_result_t result = zfi_key_set(zfi_key_at((uint32_t)i), value, &r->config);
     if (result != ZFI_VALUE_OK)
         report_value(r, where, line, zfi_key_at((uint32_t)i), value, result);

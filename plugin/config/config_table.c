@@ -162,40 +162,6 @@ static const zfi_key_t keys[] = {
 };
 _Static_assert(sizeof keys / sizeof keys[0] == ZFI_N_KEYS, "ZFI_N_KEYS is the number of rows");
 
-#define PIN_WINDOWS "set update_interval and publish_lag to what zf tune or zf plan finds for this machine"
-#define NO_AUTO_TOPK "leave it out, topk_ratio is a number"
-
-/* Without a value a row is a key, without a name a whole section. */
-static const zfi_gone_t gone[] = {
-    {"zenflow", "deferred", NULL,
-     "write mode = windows for replay and moments, mode = mean for mean, [device] state_mib = all for none", "replay"},
-    {"zenflow", "offload", NULL, "leave it out, the state of selected channels stays on the device", NULL},
-    {"zenflow", "update_interval", "fit", PIN_WINDOWS, NULL},
-    {"zenflow", "max_stall", NULL, PIN_WINDOWS, "*"},
-    {"zenflow", "topk_ratio", "auto", "set a number, 0.1 where in doubt", NULL},
-    {"zenflow", "energy", NULL, NO_AUTO_TOPK, "*"},
-    {"zenflow", "max_topk_ratio", NULL, NO_AUTO_TOPK, "*"},
-    {"zenflow", "min_update_interval", NULL, "leave it out, update_interval = auto closes after 3 steps or more", "2"},
-    {"zenflow", "max_update_interval", NULL, "leave it out, update_interval = auto closes after 16 steps or less",
-     "16"},
-    {"zenflow", "auto_ratio", NULL, "leave it out, update_interval = auto waits for half of the matrices", "0.5"},
-    {"zenflow", "reselect_below", NULL, "leave it out, select_strategy = auto chooses anew below 0.8", "0.8"},
-    {"zenflow", "max_swap_ratio", NULL, "leave it out, a choice exchanges as many channels as it finds", "1"},
-    {"zenflow", "stagger", NULL, "leave it out, cohorts always close in turn", "true"},
-    {"host", "threads", "auto", "set 0", NULL},
-    {"zenflow", "overlap_step", NULL, "leave it out, publish_lag = 0 shows every update in its step", "*"},
-    {"zenflow", "accumulate_on", NULL, "leave it out, mode = windows keeps every gradient on the host", "*"},
-    {"zenflow", "deferred_lr_scale", NULL, "leave it out, the one update of a window has the rate of its last step",
-     "1"},
-    {"zenflow", "on_overwrite", "follow", "set error, and call params_changed for what you write", "follow"},
-    {"trace", "first_step", NULL, "write file = PATH steps FIRST..LAST", "*"},
-    {"trace", "steps", NULL, "write file = PATH steps N, or PATH steps FIRST..LAST", "*"},
-    {"stats", NULL, NULL, "leave it out, the trainer reads the counters by zf.stats/1", "*"},
-    {"host", "local_ranks", NULL, "write local_rank = R/N, this process is number R of N", "*"},
-    {"host", "huge_pages", NULL, "leave it out, the system's setting of transparent huge pages decides", "*"},
-    {"host", "max_steps_ahead", NULL, "leave it out, the trainer may submit 8 steps ahead", "*"},
-};
-
 static const char *const trainers[] = {"lr",
                                        "learning_rate",
                                        "betas",
@@ -278,17 +244,6 @@ int zfi_section_is_known(const char *name) {
     return 0;
 }
 
-static int is_same(const char *a, const char *b) { return a && b ? strcmp(a, b) == 0 : a == b; }
-
-const zfi_gone_t *zfi_gone_at(uint32_t i) { return i < sizeof gone / sizeof *gone ? &gone[i] : NULL; }
-
-const char *zfi_gone_instead(const char *section, const char *name, const char *value) {
-    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
-        if (is_same(gone[i].section, section) && is_same(gone[i].name, name) && is_same(gone[i].value, value))
-            return gone[i].instead;
-    return NULL;
-}
-
 int zfi_key_is_free(const char *section, const char *name) {
     static const char *const sections[] = {"shard", "log", "trace", "audit"};
     static const char *const of_host[] = {"threads", "affinity", "local_rank", "memory_limit_mib", "deadline_ms"};
@@ -299,19 +254,6 @@ int zfi_key_is_free(const char *section, const char *name) {
         if (strcmp(name, of_host[i]) == 0)
             return 1;
     return strcmp(section, "zenflow") == 0 && strcmp(name, "on_overwrite") == 0;
-}
-
-int zfi_gone_is_implied(const char *key, const char *value, int is_compact) {
-    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++) {
-        size_t n = strlen(gone[i].section);
-        if (strncmp(key, gone[i].section, n) != 0 || key[n] != '.' ||
-            (gone[i].name && strcmp(key + n + 1, gone[i].name) != 0) ||
-            (gone[i].value && strcmp(gone[i].value, value) != 0))
-            continue;
-        return is_compact ||
-               (gone[i].implied && (strcmp(gone[i].implied, "*") == 0 || strcmp(value, gone[i].implied) == 0));
-    }
-    return 0;
 }
 
 int zfi_key_is_trainers(const char *name) {

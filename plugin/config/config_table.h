@@ -37,16 +37,6 @@ typedef struct zfi_key {
     const char *doc;
 } zfi_key_t;
 
-/* What is refused with a sentence of its own: a section, a key of it, or one value of a key that is still there. */
-typedef struct zfi_gone {
-    const char *section;
-    const char *name;    /* NULL: the whole section */
-    const char *value;   /* NULL: the key, whatever its value */
-    const char *instead; /* what to do about it, without a full stop */
-    /* The value that means what this version does, so that a checkpoint may have it. "*": any; NULL: none. */
-    const char *implied;
-} zfi_gone_t;
-
 /* [any-thread] Key i < ZFI_N_KEYS. */
 const zfi_key_t *zfi_key_at(uint32_t i);
 
@@ -63,18 +53,9 @@ const char *zfi_key_nearest(const char *section, const char *name);
 /* [any-thread] Is there such a section? */
 int zfi_section_is_known(const char *name);
 
-/* [any-thread] Row i of what is gone, NULL after the last; and what to use instead of one such section (name and value
- * NULL), key (value NULL) or value, NULL where it is not gone. */
-const zfi_gone_t *zfi_gone_at(uint32_t i);
-const char *zfi_gone_instead(const char *section, const char *name, const char *value);
-
 /* [any-thread] The key changes neither the schedule nor the arithmetic: a checkpoint may be loaded under another value
  * of it. */
 int zfi_key_is_free(const char *section, const char *name);
-
-/* [any-thread] A checkpoint may have this value of the key "section.name", which is gone: it means what this version
- * does, or the checkpoint is compact, and what it holds does not depend on it. */
-int zfi_gone_is_implied(const char *key, const char *value, int is_compact);
 
 /* [any-thread] 1 for lr, betas, eps, clip ...: what the trainer says at every step and a file must not repeat. */
 int zfi_key_is_trainers(const char *name);

@@ -140,24 +140,14 @@ static zf_status_t read_steps(zfi_reader_t *reader, const json_t *root) {
     return reader->st;
 }
 
-/* A key of a configuration that a load does not compare, or that is gone and says what this version does; of a compact
- * checkpoint any that is gone: what it holds does not depend on it. */
-static int is_left_out(const char *key, const char *said, int is_compact) {
+/* A key of a configuration that a load does not compare. */
+static int is_left_out(const char *key) {
     const char *dot = strchr(key, '.');
     char section[32];
     if (!dot || (size_t)(dot - key) >= sizeof section)
         return 0;
     snprintf(section, sizeof section, "%.*s", (int)(dot - key), key);
-    return zfi_key_is_free(section, dot + 1) || zfi_gone_is_implied(key, said, is_compact);
-}
-
-enum { MOST_TODAY = 32 };
-
-/* NULL: it is written so today. */
-static const char *in_todays_words(const char *key, const char *said) {
-    if (strcmp(key, "zenflow.deferred") != 0)
-        return NULL;
-    return strcmp(said, "none") == 0 ? "device.state_mib=all" : strcmp(said, "mean") == 0 ? "zenflow.mode=mean" : NULL;
+    return zfi_key_is_free(section, dot + 1);
 }
 
 /* The values as overrides of the defaults. A key that is unknown here may change what the numbers mean. */
@@ -171,19 +161,16 @@ static zf_status_t read_config(zfi_reader_t *reader, const json_t *root) {
     if (!overrides)
         return zfi_read_no_memory(reader);
     json_object_foreach(from, key, value) {
-        const char *said = json_string_value(value), *now = said ? in_todays_words(key, said) : NULL;
-        size_t length = strlen(key) + (said ? strlen(said) : 0) + MOST_TODAY;
-        if (said && is_left_out(key, said, reader->out->is_compact))
+        const char *said = json_string_value(value);
+        size_t length = strlen(key) + (said ? strlen(said) : 0) + 2;
+        if (said && is_left_out(key))
             continue;
         overrides[i] = said ? malloc(length) : NULL;
         if (!overrides[i]) {
             (void)(said ? zfi_read_no_memory(reader) : zfi_read_bad(reader, "config", "need texts"));
             break;
         }
-        if (now)
-            snprintf(overrides[i++], length, "%s", now);
-        else
-            snprintf(overrides[i++], length, "%s=%s", key, said);
+        snprintf(overrides[i++], length, "%s=%s", key, said);
     }
     if (!reader->st && zfi_config_parse(NULL, 0, "the checkpoint", (const char *const *)overrides, (uint32_t)i,
                                         &reader->out->config, &problem))

@@ -265,39 +265,6 @@ ZT_TEST(values_that_are_none) {
         }
 }
 
-/* What is gone is refused in a text and in an override, with its place and with what to use instead. */
-static void refused_as_gone(const zfi_gone_t *row) {
-    const char *name = row->name ? row->name : "any", *value = row->value ? row->value : "1";
-    char text[128], override[128], part[256], what[128];
-    snprintf(text, sizeof text, "[%s]\n%s = %s\n", row->section, name, value);
-    snprintf(override, sizeof override, "%s.%s = %s", row->section, name, value);
-    snprintf(what, sizeof what, "[%s]%s%s%s%s is no %s", row->section, row->name ? " " : "", row->name ? name : "",
-             row->value ? " = " : "", row->value ? value : "",
-             row->value  ? "value"
-             : row->name ? "key"
-                         : "section");
-    snprintf(part, sizeof part, "zf.ini:%d: %s of this version: %s", row->name ? 2 : 1, what, row->instead);
-    refused(text, part);
-    ck_assert_msg(!strchr(err.message, ';'), "one problem: %s", err.message);
-    snprintf(part, sizeof part, "override 1: %s of this version: %s", what, row->instead);
-    refused_override(override, part);
-}
-
-ZT_TEST(what_is_gone) {
-    int n_sections = 0, n_keys = 0, n_values = 0;
-    for (uint32_t i = 0; zfi_gone_at(i); i++) {
-        const zfi_gone_t *row = zfi_gone_at(i);
-        int key = row->name ? zfi_key_find(row->section, row->name) : -1;
-        refused_as_gone(row);
-        n_sections += !row->name, n_keys += row->name && !row->value, n_values += !!row->value;
-        ck_assert_msg(zfi_section_is_known(row->section) == !!row->name, "[%s]", row->section);
-        ck_assert_msg((key >= 0) == !!row->value, "[%s] %s", row->section, row->name);
-        ck_assert_msg(key < 0 || zfi_key_set(zfi_key_at((uint32_t)key), row->value, &config) != ZFI_VALUE_OK,
-                      "%s = %s is still a value", row->name, row->value);
-    }
-    ck_assert(n_sections && n_keys && n_values);
-}
-
 /* A text is kept as it is, up to the room that there is; the default is a word for none. */
 ZT_TEST(texts) {
     const zfi_key_t *key = zfi_key_at((uint32_t)zfi_key_find("trace", "file"));
