@@ -259,7 +259,8 @@ class Plan:
             plan = plans[i]
             if "error" not in plan and room_nbytes < math.inf and not self.limit_nbytes:
                 beside = plan["staging_nbytes"] + plan["sums_nbytes"] + plan["device_nbytes"] * is_cpu
-                limit = (room_nbytes - beside) * (1 - FREE_SHARE) + beside
+                free = FREE_SHARE if self.keys["host.early_mib"] == "auto" else 0
+                limit = (room_nbytes - beside) * (1 - free) + beside
                 asks[i] = rank, [*overrides, f"host.memory_limit_mib={max(int(limit / MIB), 1)}"]
         for plan, (_, found) in zip(plans, self.ask_plugin(asks, is_cpu)):
             if "error" not in plan:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hooks_early.c - what a host waits for where every step is exact (update_interval = 1, publish_lag = 0): with replays
- * that begin while its backward goes on, and without (ZF_TEST_SPARES = 0).
+ * that begin while its backward goes on, and without ([host] early_mib = 0).
  *
  * The host is a fetcher (fetcher.h) with paced workers: what it waits for depends on the order of work alone, not on
  * the machine. Forward is a third of a step's compute, backward two thirds; a replay of the whole state takes `replay`
@@ -8,13 +8,13 @@
  * layers-th part of all. And a step cannot be shorter than its replays and the last layer's forward and backward, in
  * which there is nothing to replay. Layers are as many as a large model has. A step is so long that the threads of the
  * CPU's device, which a real one does not have, take little of it. */
-#include <stdlib.h>
-
 #include "harness/fetcher.h"
 #include "hooks.h"
 #include "table.h"
 
 enum { LAYERS = 64, PER_LAYER = 4, SETTLE = 3, N_STEPS = 5, ROWS = 64, COLUMNS = 150, FORWARD_MS = 320 };
+
+#define EARLY_CONFIG "[zenflow]\nmode = exact\n[host]\nthreads = 1\n"
 
 static const double replays[] = {0.3, 0.5, 0.7, 0.9, 1.1, 1.5};
 enum { N_REPLAYS = sizeof replays / sizeof replays[0] };
@@ -22,6 +22,7 @@ enum { N_REPLAYS = sizeof replays / sizeof replays[0] };
 /* Milliseconds per step that the host waits. */
 static quartiles_t measure(const hooks_t *hooks, double replay, int is_early) {
     const double n_elems = (double)LAYERS * PER_LAYER * ROWS * COLUMNS;
+    static const char *const configs[] = {EARLY_CONFIG "early_mib = 0\n", EARLY_CONFIG};
     const fetcher_spec_t spec = {.n_layers = LAYERS,
                                  .per_layer = PER_LAYER,
                                  .shape = {ROWS, COLUMNS},
@@ -31,14 +32,9 @@ static quartiles_t measure(const hooks_t *hooks, double replay, int is_early) {
                                  .backward_ns = 2 * FORWARD_MS * UINT64_C(1000000) / LAYERS,
                                  .ns_per_elem = replay * 3e6 * FORWARD_MS / n_elems,
                                  .does_not_clip = 1,
-                                 .config = "[zenflow]\nupdate_interval = 1\npublish_lag = 0\ntopk_ratio = 0\n"
-                                           "full_warm_up_rounds = 1\n[host]\nthreads = 1\n"};
+                                 .config = configs[is_early]};
     static fetcher_t host;
     samples_t waited = {0};
-    if (is_early)
-        unsetenv("ZF_TEST_SPARES");
-    else
-        setenv("ZF_TEST_SPARES", "0", 1);
     fetcher_open(&host, hooks->loader, &spec);
     for (int t = 0; t < SETTLE; t++)
         fetcher_step(&host);

@@ -433,7 +433,6 @@ static void take_together(reading_t *r) {
 static void set_defaults(zfi_config_t *config) {
     memset(config, 0, sizeof *config);
     config->block_elems = ZFI_BLOCK_ELEMS;
-    config->most_spares = UINT32_MAX;
     for (uint32_t i = 0; i < ZFI_N_KEYS; i++)
         zfi_key_set(zfi_key_at(i), zfi_key_at(i)->deflt, config);
 }

@@ -38,6 +38,7 @@ static const zfi_choice_t on_overwrites[] = {{"error", ZFI_OVERWRITE_ERROR},
                                              {"ask", ZFI_OVERWRITE_ASK},
                                              {"off", ZFI_OVERWRITE_OFF},
                                              {NULL, 0}};
+static const zfi_choice_t auto_early[] = {{"auto", ZFI_EARLY_MIB_AUTO}, {NULL, 0}};
 static const zfi_choice_t affinities[] = {{"auto", ZFI_AFFINITY_AUTO}, {"none", ZFI_AFFINITY_NONE}, {NULL, 0}};
 static const zfi_choice_t moments[] = {{"float32", ZFI_MOMENTS_F32},
                                        {"bfloat16", ZFI_MOMENTS_BF16},
@@ -140,6 +141,10 @@ static const zfi_key_t keys[] = {
      "0",
      "Most host memory the plan may use, in MiB. 0 = what the machine and its cgroup have, shared fairly with the "
      "other ranks on it."},
+    {"host", "early_mib", ZFI_KEY_INT, MEMBER(early_mib), 0, ZFI_EARLY_MIB_MOST, auto_early, "0..1073741824 | auto",
+     "auto",
+     "Most host memory for replays that begin during backward, before their step: at most 8 bytes per parameter of a "
+     "window's share. auto: what leaves a quarter of the memory free. 0: every replay begins with its step."},
     {"host", "deadline_ms", ZFI_KEY_INT, MEMBER(deadline_ms), 100, 86400000, NULL, "100..86400000", "120000",
      "Every wait ends with an error after so many milliseconds."},
     {"host", "moments_dtype", ZFI_KEY_CHOICE, MEMBER(moments), 0, 0, moments,
@@ -246,7 +251,8 @@ int zfi_section_is_known(const char *name) {
 
 int zfi_key_is_free(const char *section, const char *name) {
     static const char *const sections[] = {"shard", "log", "trace", "audit"};
-    static const char *const of_host[] = {"threads", "affinity", "local_rank", "memory_limit_mib", "deadline_ms"};
+    static const char *const of_host[] = {"threads",          "affinity",  "local_rank",
+                                          "memory_limit_mib", "early_mib", "deadline_ms"};
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
         if (strcmp(section, sections[i]) == 0)
             return 1;

@@ -6,6 +6,7 @@
 
 enum { ZFI_MODE_WINDOWS = 0, ZFI_MODE_EXACT, ZFI_MODE_MEAN };
 enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN };
+enum { ZFI_EARLY_MIB_MOST = 1 << 30, ZFI_EARLY_MIB_AUTO };
 enum { ZFI_STATE_MIB_MOST = 1 << 30, ZFI_STATE_MIB_AUTO, ZFI_STATE_MIB_ALL };
 #define ZFI_RESIDENT_ALL UINT64_MAX
 enum { ZFI_SELECT_STEP = 0, ZFI_SELECT_EPOCH, ZFI_SELECT_AUTO };
@@ -53,6 +54,7 @@ typedef struct zfi_config {
     uint32_t local_ranks;                  /* 0..4096; 0 = what the launcher says: ranks that share cores and memory */
     uint32_t local_rank;                   /* which of them this is; 0 where local_ranks is */
     uint64_t memory_limit_mib;             /* 0..2^40, default 0 = what the machine and its cgroup have */
+    uint32_t early_mib;                    /* 0..2^30 or auto, default auto: room for early replays */
     uint32_t deadline_ms;                  /* 100..86400000, default 120000: every wait */
     int32_t moments;                       /* zfi_moments_t, default float32: how m and v lie in host memory */
     /* [log] */
@@ -72,8 +74,7 @@ typedef struct zfi_config {
     int is_auto_resident; /* no key: ... and that is still to come */
     /* no key: the host fetches parameters before it reads them; of create() (zfi_config_settle) */
     int can_fetch;
-    int waits_unasked;    /* no key: nobody gave publish_lag or mode = exact, so waits are worth a word */
-    uint32_t most_spares; /* no key: UINT32_MAX; create() lets tests lower it */
+    int waits_unasked; /* no key: nobody gave publish_lag or mode = exact, so waits are worth a word */
     /* no key: elements that a block of the plan may always have, ZFI_BLOCK_ELEMS; create() lets tests lower it */
     uint64_t block_elems;
 } zfi_config_t;

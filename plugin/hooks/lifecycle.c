@@ -108,13 +108,6 @@ static void choose_block_elems(zfi_engine_t *engine) {
                 ZFI_BLOCK_ELEMS);
 }
 
-/* ZF_TEST_SPARES = 0: nothing is replayed before its step. */
-static void choose_spares(zfi_engine_t *engine) {
-    const char *wanted = getenv("ZF_TEST_SPARES");
-    if (wanted && strcmp(wanted, "0") == 0)
-        engine->config.most_spares = 0;
-}
-
 /* ZF_TEST_STATE_BYTES (SCHEDULE.md): bytes in place of a number of MiB. */
 static void choose_state_bytes(zfi_engine_t *engine) {
     const char *wanted = getenv("ZF_TEST_STATE_BYTES");
@@ -128,7 +121,6 @@ static void choose_state_bytes(zfi_engine_t *engine) {
 static void choose_sizes(zfi_engine_t *engine) {
     choose_block_elems(engine);
     choose_state_bytes(engine);
-    choose_spares(engine);
 }
 
 static zf_status_t map_alive_page(zf_instance_t *inst, zf_error_t *err) {

@@ -63,17 +63,6 @@ static void lay_out_state(uint32_t n_moments, size_t nbytes, uint64_t n, zfi_are
     *out_v = take_moment(n_moments, arena, 2, n, nbytes);
 }
 
-/* Room for early replays (replay/early.h): two thirds of what closes at a step, as backward is two thirds of it. Where
- * published values lag, replays have a whole step without. */
-uint32_t zfi_layout_most_spares(const zfi_engine_t *engine, const zfi_plan_t *plan) {
-    const zfi_config_t *config = &engine->config;
-    uint64_t of = 3 * (uint64_t)config->update_interval;
-    if (config->deferred != ZFI_DEFERRED_REPLAY || config->is_interval_auto || config->publish_lag != 0)
-        return 0;
-    of = (2 * (uint64_t)plan->n_chunks + of - 1) / of;
-    return (uint32_t)(of < config->most_spares ? of : config->most_spares);
-}
-
 /* Each with room for one of the chunks, at equal distances, so that chunks of every size find theirs. */
 static void lay_out_spares(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments, zfi_host_state_t *hs,
                            zfi_arena_t *arena) {
@@ -85,6 +74,29 @@ static void lay_out_spares(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_
         if (hs->spares)
             hs->spares[i] = spare;
     }
+}
+
+static uint64_t spares_nbytes(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments, uint32_t n) {
+    zfi_host_state_t counted = {.n_spares = n};
+    zfi_arena_t arena = {0};
+    lay_out_spares(engine, plan, n_moments, &counted, &arena);
+    return arena.used_nbytes;
+}
+
+/* Room for early replays (replay/early.h): two thirds of what closes at a step, as backward is two thirds of it, within
+ * [host] early_mib. Where published values lag, replays have a whole step without. */
+uint32_t zfi_layout_most_spares(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments) {
+    const zfi_config_t *config = &engine->config;
+    uint64_t of = 3 * (uint64_t)config->update_interval, budget = (uint64_t)config->early_mib << 20, nbytes;
+    if (config->deferred != ZFI_DEFERRED_REPLAY || config->is_interval_auto || config->publish_lag != 0)
+        return 0;
+    uint32_t n = (uint32_t)((2 * (uint64_t)plan->n_chunks + of - 1) / of);
+    if (config->early_mib == ZFI_EARLY_MIB_AUTO || (nbytes = spares_nbytes(engine, plan, n_moments, n)) <= budget)
+        return n;
+    n = (uint32_t)((double)n * (double)budget / (double)nbytes);
+    while (n && spares_nbytes(engine, plan, n_moments, n) > budget)
+        n--;
+    return n;
 }
 
 /* The state of chunks in their order. */

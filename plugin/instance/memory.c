@@ -80,18 +80,21 @@ static void free_device(zfi_engine_t *engine, zfi_arena_t *arena) {
     zfi_arena_free(arena); /* what was promised and not mapped */
 }
 
-/* Spares leave room for what is mapped later, and where the host sets no limit a quarter of what there is. */
+/* Spares leave room for what is mapped later, and where the host sets neither a limit nor a budget a quarter of what
+ * there is. */
 static uint64_t spares_leave(const zfi_run_t *run) {
     uint64_t later = zfi_memory_staging_nbytes(&run->ranks) + zfi_memory_sums_nbytes(&run->ranks);
     if (run->hs.n_spares == 0)
         return 0;
-    return later + (run->mem.limit_mib ? 0 : run->mem.layout.host_nbytes / 3);
+    if (run->mem.limit_mib || run->engine->config.early_mib != ZFI_EARLY_MIB_AUTO)
+        return later;
+    return later + run->mem.layout.host_nbytes / 3;
 }
 
 void zfi_memory_plan(zfi_run_t *run) {
     const zfi_layout_t *layout = &run->mem.layout;
     uint64_t need, limit_nbytes = run->mem.limit_mib << 20;
-    run->hs.n_spares = zfi_layout_most_spares(run->engine, &run->plan);
+    run->hs.n_spares = zfi_layout_most_spares(run->engine, &run->plan, run->n_moments);
     for (;; run->hs.n_spares /= 2) {
         zfi_arena_t host = {0}, device = {0};
         zfi_layout_count(run, &host, &device);
@@ -145,7 +148,7 @@ static zf_status_t promise(zfi_run_t *run, zfi_arena_t *host, zfi_arena_t *devic
 zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     zfi_arena_t host = {0}, device = {0};
     uint64_t base = 0;
-    run->hs.n_spares = zfi_layout_most_spares(run->engine, &run->plan);
+    run->hs.n_spares = zfi_layout_most_spares(run->engine, &run->plan, run->n_moments);
     zf_status_t st = promise(run, &host, &device, run->hs.n_spares ? NULL : err);
     while (st && run->hs.n_spares) { /* fewer, down to none */
         run->hs.n_spares /= 2;

@@ -339,6 +339,17 @@ ZT_TEST(exact_keeps_nothing_on_the_device) {
     }
 }
 
+/* Two thirds of the 12 bytes of state, again, where nothing bounds the room for early replays. */
+ZT_TEST(early_room_is_planned) {
+    const double n = (double)((uint64_t)1 << 36);
+    const uint64_t none = plan_of_many("[host]\nearly_mib = 0\n", 1).host_nbytes;
+    const uint64_t gib = plan_of_many("[host]\nearly_mib = 1024\n", 1).host_nbytes,
+                   most = plan_of_many("", 1).host_nbytes;
+    ck_assert_double_eq_tol((double)(most - none) / n, 8, 0.01);
+    ck_assert_uint_le(gib - none, (uint64_t)1 << 30);
+    ck_assert_uint_ge(gib - none, (uint64_t)1 << 29);
+}
+
 ZT_TEST(what_is_wrong_is_refused) {
     zt_rig_t rig;
     zf_create_args_t create = {.struct_size = sizeof create, .device_type = ZF_DEVICE_CPU};

@@ -141,6 +141,26 @@ ZT_TEST(early_replays_take_what_is_left) {
     zt_rig_end_flushed(&rig);
 }
 
+/* A budget is kept to, as well as chunks can, and planned; 0 is none. */
+ZT_TEST(early_room_is_a_budget) {
+    uint64_t all, none;
+    zt_rig_make(&rig, shapes, N_SHAPES, "[host]\nthreads = 1\nearly_mib = 0\n", 0);
+    none = rig.layout.host_nbytes;
+    ck_assert_uint_eq(rig.inst->run->hs.n_spares, 0);
+    rig.zf->destroy(rig.inst, NULL);
+    zt_rig_open(&rig, "[host]\nthreads = 1\nearly_mib = 1000\n", 0);
+    all = rig.layout.host_nbytes - none;
+    ck_assert_uint_gt(all, 2 << 20);
+    rig.zf->destroy(rig.inst, NULL);
+    zt_rig_open(&rig, "[host]\nthreads = 1\nearly_mib = 1\n", 0);
+    ck_assert_uint_gt(rig.inst->run->hs.n_spares, 0);
+    ck_assert_uint_le(rig.layout.host_nbytes, none + (1 << 20) + 4096);
+    ck_assert_uint_ge(rig.layout.host_nbytes, none + (1 << 19));
+    zt_rig_steps(&rig, 4);
+    check_planned_is_measured();
+    zt_rig_end_flushed(&rig);
+}
+
 /* ---- the formulas of docs/memory.md ------------------------------------------------------------------------------ */
 
 static const char *in_windows(uint32_t interval) {
