@@ -182,9 +182,12 @@ static zf_status_t check_finite(zf_instance_t *inst, const zfi_named_list_t *lis
     return zfi_reduce_agree(inst, st, err);
 }
 
-/* What waits to be fetched of them would overwrite what the host has written. */
+/* What waits to be fetched of them would overwrite what the host has written: drops it, and shows the rest. Where
+ * nothing waits, all rests since check_finite, and the host's queue is not waited for once more. */
 static zf_status_t drop_unfetched(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, zf_error_t *err) {
     zf_status_t st = ZF_OK;
+    if (!inst->run->clock.n_due)
+        return ZF_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
         zfi_named_t named = zfi_named_at(inst->run->params, list, i);
         st = inst->run->publisher->drop(&inst->run->publishing, named.first, named.end);
@@ -196,7 +199,8 @@ static zf_status_t drop_unfetched(zf_instance_t *inst, const zfi_named_list_t *l
             st = inst->run->publisher->fetch(&inst->run->publishing, param->first_matrix,
                                              param->first_matrix + param->n_matrices);
     }
-    return zfi_hook_failed(inst, st, "params_changed", "the device did not take the change", err);
+    st = zfi_hook_failed(inst, st, "params_changed", "the device did not take the change", err);
+    return st ? st : zfi_drain(inst, err);
 }
 
 zf_status_t zfi_params_changed(zf_instance_t *inst, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
@@ -212,8 +216,6 @@ zf_status_t zfi_params_changed(zf_instance_t *inst, const zf_param_item_t *items
         st = check_finite(inst, &list, n_named, 0, "params_changed", err);
     if (!st)
         st = drop_unfetched(inst, &list, n_named, err);
-    if (!st)
-        st = zfi_drain(inst, err);
     if (!st)
         st = zfi_hook_failed(inst, take_over_all(inst, &list, n_named, flags), "params_changed",
                              "the device did not take the changed parameters", err);
