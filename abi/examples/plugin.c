@@ -104,16 +104,16 @@ static zf_status_t export(zf_instance_t *x, const zf_export_item_t *to, uint32_t
 }
 static zf_status_t poll(zf_instance_t *x, zf_step_report_t *r, zf_error_t *e) { return put(r, &x->report, sizeof *r); }
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
-    return put(out, &(zf_description_t){0, ZF_ABI_0_10, "example", "1", "", "", "", ""}, sizeof *out);
+    return put(out, &(zf_description_t){0, ZF_ABI_0_11, "example", "1", "", "", "", ""}, sizeof *out);
 }
 static const void *none(const char *id) { return NULL; }
 
 int32_t zf_plugin_negotiate(zf_bootstrap_t *boot) {
-    static const zf_plugin_t table = {sizeof table, ZF_ABI_0_10, describe, create, destroy, bind,
+    static const zf_plugin_t table = {sizeof table, ZF_ABI_0_11, describe, create, destroy, bind,
                                       changed,      announce,   grads,    step,   get,     wait,
                                       release,      quiesce,    export,   poll,   none};
     for (uint32_t i = 0; boot && boot->magic == ZF_BOOTSTRAP_MAGIC && i < boot->n_abis; i++)
-        if (boot->abis[i] == ZF_ABI_0_10)
-            return boot->chosen_abi = ZF_ABI_0_10, boot->plugin = &table, ZF_OK;
-    return fail(boot ? boot->error : NULL, ZF_ERR_ABI, "this plugin serves 0.10");
+        if (boot->abis[i] == ZF_ABI_0_11)
+            return boot->chosen_abi = ZF_ABI_0_11, boot->plugin = &table, ZF_OK;
+    return fail(boot ? boot->error : NULL, ZF_ERR_ABI, "this plugin serves 0.11");
 }

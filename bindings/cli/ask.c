@@ -91,40 +91,8 @@ static int ask_verify(zf_cli_t *cli, char **words) {
         return 1;
     if (state->verify(&args, &report, &err) < 0)
         return zf_cli_fail(&err);
-    return answer(json_pack("{s:b, s:I, s:i, s:I}", "is_exact", (int)report.is_exact, "step", (json_int_t)report.step,
-                            "n_params", (int)report.n_params, "nbytes", (json_int_t)report.nbytes));
-}
-
-/* One parameter's weights, as FLUSH would leave them, go to stdout; 1 after a message. */
-static int put_weights(const zf_state_ext_t *state, const zf_state_args_t *args, const char *name, uint64_t n_elems) {
-    zf_error_t err = {.struct_size = sizeof err};
-    float *w = malloc(n_elems * sizeof *w + 1);
-    int status = 0;
-    if (!w)
-        status = zf_cli_complain(name, "no memory for %" PRIu64 " elements", n_elems);
-    else if (state->weights(args, name, w, n_elems, &err) < 0)
-        status = zf_cli_fail(&err);
-    else if (fwrite(w, sizeof *w, n_elems, stdout) != n_elems)
-        status = zf_cli_complain(name, "cannot be written");
-    free(w);
-    return status;
-}
-
-/* DIR; on stdin [[name, elements], ...]: these, one behind the other. */
-static int ask_weights(zf_cli_t *cli, char **words) {
-    const zf_state_args_t args = {.struct_size = sizeof args, .path = words[0]};
-    const zf_state_ext_t *state = zf_cli_extension(cli, ZF_EXT_STATE);
-    json_t *params = json_loadf(stdin, 0, NULL), *param;
-    int status = !state || !json_is_array(params);
-    size_t i;
-    json_array_foreach(params, i, param) {
-        const char *name = "";
-        json_int_t n = 0;
-        if (!status)
-            status = json_unpack(param, "[s, I]", &name, &n) || put_weights(state, &args, name, (uint64_t)n);
-    }
-    json_decref(params);
-    return status;
+    return answer(json_pack("{s:I, s:i, s:I}", "step", (json_int_t)report.step, "n_params", (int)report.n_params,
+                            "nbytes", (json_int_t)report.nbytes));
 }
 
 static const struct {
@@ -132,9 +100,9 @@ static const struct {
     int n_words;
     int (*ask)(zf_cli_t *cli, char **words);
 } questions[] = {
-    {"plugin", 0, ask_plugin}, {"cuda", 0, ask_cuda},       {"limits", 1, ask_limits}, {"image", 1, ask_image},
-    {"link", 1, ask_link},     {"replay", 2, ask_replay},   {"own", 1, ask_own},       {"plan", 0, zf_ask_plan},
-    {"verify", 1, ask_verify}, {"weights", 1, ask_weights},
+    {"plugin", 0, ask_plugin}, {"cuda", 0, ask_cuda},    {"limits", 1, ask_limits},
+    {"image", 1, ask_image},   {"link", 1, ask_link},    {"replay", 2, ask_replay},
+    {"own", 1, ask_own},       {"plan", 0, zf_ask_plan}, {"verify", 1, ask_verify},
 };
 
 int zf_cli_ask(zf_cli_t *cli, int argc, char **argv) {

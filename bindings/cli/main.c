@@ -70,6 +70,7 @@ static const zf_cli_command_t commands[] = {
     {"ckpt", "inspect", "DIR", "what a checkpoint holds", NULL, NULL},
     {"ckpt", "verify", "DIR", "check every byte and value of a checkpoint", NULL, NULL},
     {"ckpt", "consolidate", "DIR FILE", "the weights of a checkpoint as one safetensors file of float32", NULL, NULL},
+    {"ckpt", "export", "DIR FILE", "moments and counts of a checkpoint, for AdamW.load_state_dict() of PyTorch", NULL, NULL},
     {"page", NULL, "man|configuration|counters", "the manual page of this command, or the page of all keys or counters",
      NULL, zf_cli_page},
 };

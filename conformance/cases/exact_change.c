@@ -289,21 +289,11 @@ void zx_run_rebind_point(zx_run_t *run, int is_mid_step) {
 
 int zx_run_is_moving(zx_run_t *run) { return zx_chance(&run->changes, 45) && may_be_bound(run); }
 
-/* Blocks begin and end where they did, in the same cohorts. */
-static int is_cut_alike(const zx_run_t *run) {
+static void load_oracle(zx_run_t *run, zx_change_t *out) {
     zo_decl_t decls[ZX_MAX_PARAMS];
     for (uint32_t i = 0; i < run->c->n_params; i++)
         decls[i] = run->c->params[i].decl;
-    zo_t *other = zo_create(&run->c->config, decls, run->c->n_params);
-    int is_alike = zo_n_matrices(other) == zo_n_matrices(run->oracle);
-    for (uint32_t i = 0; is_alike && i < zo_n_matrices(other); i++) {
-        zo_matrix_info_t a, b;
-        zo_matrix_info(other, i, &a);
-        zo_matrix_info(run->oracle, i, &b);
-        is_alike = a.param == b.param && a.cohort == b.cohort && a.first == b.first && a.rows == b.rows;
-    }
-    zo_destroy(other);
-    return is_alike;
+    run->oracle = zo_load(run->oracle, &run->c->config, decls, run->c->n_params, run->origins, &out->continues);
 }
 
 /* Parameters are left as they are. */
@@ -313,14 +303,10 @@ static void keep_set(zx_run_t *run) {
         run->origins[i] = zx_is_trainable(&run->c->params[i]) ? i : ZO_NO_ID;
 }
 
-int zx_run_resplit(zx_run_t *run) {
-    if (is_cut_alike(run)) {
-        zo_keep_among(run->oracle, run->c->config.n_owners);
-        return 0;
-    }
+void zx_run_resplit(zx_run_t *run, zx_change_t *out) {
+    *out = (zx_change_t){0};
     keep_set(run);
-    carry_oracle(run);
-    return 1;
+    load_oracle(run, out);
 }
 
 static void count_both(const zx_run_t *run, zx_change_t *out) {
@@ -334,7 +320,7 @@ static void count_both(const zx_run_t *run, zx_change_t *out) {
     out->n_extra = n_there - n_kept;
 }
 
-void zx_run_move(zx_run_t *run, int is_compact, zx_change_t *out) {
+void zx_run_move(zx_run_t *run, zx_change_t *out) {
     zx_rng_t *r = &run->c->rng;
     uint32_t how; /* cut; configuration; set; configuration and set */
     zx_rng_swap(r, &run->changes);
@@ -350,11 +336,9 @@ void zx_run_move(zx_run_t *run, int is_compact, zx_change_t *out) {
         zx_case_reconfigure(run->c);
     if (how == 0 || zx_chance(r, 30))
         zx_case_recut(run->c);
-    out->is_exact = how == 0 && !is_compact && is_cut_alike(run);
-    if (!out->is_exact) {
-        carry_oracle(run);
+    load_oracle(run, out);
+    if (!out->continues)
         add_steps(run);
-    }
     zx_rng_swap(&run->c->rng, &run->changes);
     zx_count_drawn(run->result, how == 0 ? ZX_OTHER_CUT : how == 1 ? ZX_OTHER_CONFIG : ZX_OTHER_ORDER, 1);
 }

@@ -144,6 +144,8 @@ void zx_run_damage_point(zx_run_t *run) {
     zx_host_settle(&run->host, 1); /* both bring the instance to rest */
     run->host.is_quiet = 1;
     zo_rest(run->oracle);
+    if (!has_damaged)
+        zo_save(run->oracle);
 }
 
 void zx_damage_remove(const char *state_path) {

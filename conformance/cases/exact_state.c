@@ -18,7 +18,7 @@
 #include "zf/ext/state.h"
 
 enum { MOST_SAVES = 3 };
-typedef enum zx_place { NEW_PROCESS, NEW_INSTANCE, SAME_INSTANCE } zx_place_t;
+typedef enum zx_place { NEW_PROCESS, NEW_INSTANCE, SAME_INSTANCE, AS_IT_IS, N_PLACES } zx_place_t;
 
 /* ---- saving and loading ------------------------------------------------------------------------------------------ */
 
@@ -32,22 +32,22 @@ static void draw_store(const zx_run_t *run, zx_store_t *out) {
     out->is_alone = !run->c->ranks;
 }
 
-static int save(zx_run_t *run, int is_compact) {
+static int save(zx_run_t *run, int keeps_open) {
     zx_store_t store;
     zf_status_t st;
     draw_store(run, &store);
-    st = zx_store_save(&store, extension(run), run->host.instance, is_compact ? ZF_STATE_COMPACT : 0, &run->host.err);
+    st = zx_store_save(&store, extension(run), run->host.instance, keeps_open ? ZF_STATE_KEEP_OPEN : 0, &run->host.err);
     return zx_is_call_bad(&run->host, "save", st) ? -1 : 0;
 }
 
-/* What does not fit is refused where it was to go on to the bit; so are parameters that come and go, without PARTIAL.
- * Nothing has changed then. */
+/* What begins again is refused where it was to go on; so are parameters that come and go, without PARTIAL. Nothing has
+ * changed then. */
 static int load_in_vain(zx_run_t *run, const zx_store_t *store, const zx_change_t *change) {
     zf_error_t err = {.struct_size = sizeof err};
     zx_where_t where = {.law = run->c->law, .what = "load in vain", .step = run->host.step, .element = UINT64_MAX};
     int is_other_model = change->n_missing + change->n_extra > 0;
     zf_status_t st =
-        zx_store_load(store, extension(run), run->host.instance, is_other_model ? 0 : ZF_STATE_EXACT, NULL, &err);
+        zx_store_load(store, extension(run), run->host.instance, is_other_model ? 0 : ZF_STATE_CONTINUE, NULL, &err);
     zx_count_drawn(run->result, ZX_FAILED_LOAD, 1);
     if (st == ZF_ERR_CHECKPOINT)
         return 0;
@@ -61,18 +61,20 @@ static int load(zx_run_t *run, const zx_change_t *change) {
     zf_state_report_t report = {.struct_size = sizeof report};
     zx_where_t where = {.law = run->c->law, .what = "load", .step = run->host.step, .element = UINT64_MAX};
     draw_store(run, &store);
-    if (!change->is_exact && (run->c->index + run->n_saves) % 3 == 0 && load_in_vain(run, &store, change))
+    if ((!change->continues || (change->n_missing + change->n_extra > 0)) && (run->c->index + run->n_saves) % 3 == 0 &&
+        load_in_vain(run, &store, change))
         return -1;
     st = zx_store_load(&store, extension(run), run->host.instance, change->is_partial ? ZF_STATE_PARTIAL : 0, &report,
                        &run->host.err);
     if (zx_is_call_bad(&run->host, "load", st))
         return -1;
-    if (report.is_exact != change->is_exact || report.step != zo_n_steps(run->oracle) ||
+    if (report.continues != change->continues || report.step != zo_n_steps(run->oracle) ||
         report.n_missing != change->n_missing || report.n_extra != change->n_extra) {
         zx_fails(run->result, &where,
-                 "is_exact %d, expected %d; step %" PRIu64 ", expected %" PRIu64 "; missing %u, expected %u; extra %u, "
+                 "continues %d, expected %d; step %" PRIu64 ", expected %" PRIu64
+                 "; missing %u, expected %u; extra %u, "
                  "expected %u",
-                 report.is_exact, change->is_exact, report.step, zo_n_steps(run->oracle), report.n_missing,
+                 report.continues, change->continues, report.step, zo_n_steps(run->oracle), report.n_missing,
                  change->n_missing, report.n_extra, change->n_extra);
         return -1;
     }
@@ -96,13 +98,13 @@ static void spoil_params(zx_run_t *run) {
 
 /* The host begins anew, with another configuration and other parameters where it is moving. is_dry: it goes on to a
  * later save, without the plugin. */
-static int reopen(zx_run_t *run, zx_change_t *change, int is_moving, int is_compact, int is_dry) {
+static int reopen(zx_run_t *run, zx_change_t *change, int is_moving, int is_dry) {
     const zf_loader_t *loader = run->host.loader;
     zx_host_sync(&run->host);
     zx_host_close(&run->host);
     run->result->is_muted = is_dry;
     if (is_moving)
-        zx_run_move(run, is_compact, change);
+        zx_run_move(run, change);
     zx_run_forget(run);
     if (!is_dry)
         spoil_params(run);
@@ -192,52 +194,51 @@ static void go_on_in_a_new_process(zx_run_t *run) {
 /* ---- the save point ---------------------------------------------------------------------------------------------- */
 
 /* The run goes on from its save in another place, or in this one. */
-static void go_on(zx_run_t *run, zx_place_t place, int is_moving, int is_compact) {
-    zx_change_t change = {.is_exact = !is_compact};
+static void go_on(zx_run_t *run, zx_place_t place, int is_moving) {
+    zx_change_t change = {.continues = 1};
     if (!run->is_dry && (place == NEW_PROCESS || run->c->law == 4)) {
         go_on_in_a_new_process(run);
-        return;
-    }
-    if (is_compact && !is_moving)
-        zo_restart(run->oracle);
-    if (run->is_dry && run->n_saves != run->resume) { /* somebody else has done so */
+    } else if (run->is_dry && run->n_saves != run->resume) { /* another process has done so */
         run->is_released = 0;
         if (is_moving)
-            reopen(run, &change, is_moving, is_compact, 1);
+            reopen(run, &change, is_moving, 1);
     } else if (run->is_dry || is_moving || place == NEW_INSTANCE) {
-        if (reopen(run, &change, is_moving, is_compact, 0) == 0)
+        if (reopen(run, &change, is_moving, 0) == 0)
             load(run, &change);
-    } else {
+    } else if (place == SAME_INSTANCE) {
         load(run, &change);
     }
 }
 
 void zx_run_save_point(zx_run_t *run) {
     zx_case_t *c = run->c;
-    int is_due = zx_chance(&c->rng, 25), is_compact = zx_chance(&c->rng, 20), is_moving, is_released;
-    zx_place_t place = (zx_place_t)zx_below(&c->rng, 3);
+    int is_due = zx_chance(&c->rng, 25), keeps_open = zx_chance(&c->rng, 20), is_moving, is_released;
+    zx_place_t place = (zx_place_t)zx_below(&c->rng, N_PLACES);
     if (!zx_law_saves(c->law) || !is_due || run->n_saves == MOST_SAVES)
         return;
+    if (keeps_open && place == AS_IT_IS)
+        place = SAME_INSTANCE;
     run->n_saves++;
     zx_run_announce_all(run);
     is_released = zx_run_release(run, 50);
     if (!run->is_dry) {
         zx_host_sync(&run->host);
-        if (save(run, is_compact))
+        if (save(run, keeps_open))
             return;
     }
     zx_host_settle(&run->host, 1); /* a save drains: what was borrowed until a report is the host's again */
     run->host.is_quiet = 1;
     zo_rest(run->oracle);
-    is_moving = zx_run_is_moving(run);
-    if (is_released && (place == SAME_INSTANCE || is_compact)) /* some are destroyed as they are */
+    zo_save(run->oracle);
+    is_moving = zx_run_is_moving(run) && place != AS_IT_IS;
+    if (is_released && (place == SAME_INSTANCE || place == AS_IT_IS || keeps_open)) /* some are destroyed as they are */
         zx_run_resume(run);
-    go_on(run, place, is_moving, is_compact);
+    go_on(run, place, is_moving);
 }
 
 /* ---- several ranks ----------------------------------------------------------------------------------------------- */
 
-static void load_move(zx_run_t *run, int is_exact) {
+static void load_move(zx_run_t *run, const zx_change_t *change) {
     const zs_ranks_t *ranks = run->c->ranks;
     zf_state_report_t report = {.struct_size = sizeof report};
     zf_state_args_t args = {.struct_size = sizeof args, .path = ranks->moves_through};
@@ -245,15 +246,15 @@ static void load_move(zx_run_t *run, int is_exact) {
     zf_status_t st = extension(run)->load(run->host.instance, &args, &report, &run->host.err);
     if (zx_is_call_bad(&run->host, "load", st))
         return;
-    if (report.is_exact != is_exact || report.step != zo_n_steps(run->oracle))
-        zx_fails(run->result, &where, "is_exact %d, step %" PRIu64 " after a %s save at step %" PRIu64, report.is_exact,
-                 report.step, is_exact ? "fitting" : "compact or other", zo_n_steps(run->oracle));
+    if (report.continues != change->continues || report.step != zo_n_steps(run->oracle))
+        zx_fails(run->result, &where, "continues %d, expected %d; step %" PRIu64 ", expected %" PRIu64,
+                 report.continues, change->continues, report.step, zo_n_steps(run->oracle));
 }
 
 static void save_move(zx_run_t *run) {
     const zs_ranks_t *ranks = run->c->ranks;
     zf_state_args_t args = {.struct_size = sizeof args,
-                            .flags = ZF_STATE_NO_SYNC | (ranks->is_compact ? ZF_STATE_COMPACT : 0),
+                            .flags = ZF_STATE_NO_SYNC | (ranks->keeps_open ? ZF_STATE_KEEP_OPEN : 0),
                             .path = ranks->moves_through};
 
     zx_host_sync(&run->host);
@@ -265,6 +266,7 @@ static void save_move(zx_run_t *run) {
 
 void zx_run_move_point(zx_run_t *run) {
     zs_ranks_t *ranks = run->c->ranks;
+    zx_change_t change;
     if (!ranks || ranks->moves_at != zo_n_steps(run->oracle))
         return;
     ranks->moves_at = 0;
@@ -273,13 +275,13 @@ void zx_run_move_point(zx_run_t *run) {
     zx_host_settle(&run->host, 1);
     run->host.is_quiet = 1;
     zo_rest(run->oracle);
+    if (run->is_dry || !ranks->keeps_open)
+        zo_save(run->oracle);
     if (!run->is_dry)
         return;
     zs_take_over(ranks, run->c);
-    int is_split = zx_run_resplit(run);
-    if (ranks->is_compact && !is_split)
-        zo_restart(run->oracle);
+    zx_run_resplit(run, &change);
     ranks->expected_nbytes = 0; /* of steps that no plugin has made */
-    if (reopen(run, NULL, 0, 0, 0) == 0)
-        load_move(run, !ranks->is_compact && !is_split);
+    if (reopen(run, NULL, 0, 0) == 0)
+        load_move(run, &change);
 }

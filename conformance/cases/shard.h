@@ -79,7 +79,7 @@ typedef struct zs_ranks {
     uint64_t expected_nbytes, expected_value_nbytes;
     const zo_t *oracle; /* of the run: its matrices are cut */
     uint64_t moves_at;  /* the step after which it is saved or loaded; 0: not, or no more */
-    int is_compact;
+    int keeps_open;
     char moves_through[512]; /* the checkpoint */
     /* ZS_KILL: this rank ends in the step after dies_from, so long after an exchange began (0: before it does) */
     zx_rng_t end_rng;

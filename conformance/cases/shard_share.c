@@ -126,7 +126,7 @@ static uint32_t number_of_part(const zs_ranks_t *ranks, const zx_case_t *c) {
 static void prepare_move(zs_ranks_t *ranks, zx_case_t *c) {
     zx_rng_t rng = zx_rng(c->seed, 80, c->index);
     ranks->moves_at = 1 + zx_below(&rng, c->n_steps);
-    ranks->is_compact = zx_chance(&rng, 20);
+    ranks->keeps_open = zx_chance(&rng, 20);
     snprintf(ranks->moves_through, sizeof ranks->moves_through, "%s/case-%u-part-%u",
              ranks->save_to ? ranks->save_to : ranks->load_from, (unsigned)c->index, number_of_part(ranks, c));
     c->p_changed = c->p_export = c->p_edit = 0;

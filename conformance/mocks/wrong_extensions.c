@@ -34,8 +34,6 @@ static zf_status_t save(zf_instance_t *instance, const zf_state_args_t *args, zf
         cut[strlen(cut) - 1] = '\0';
         mine.note = cut;
     }
-    if (IS(save_compact))
-        mine.flags |= ZF_STATE_COMPACT;
     if (IS(save_unsynced))
         mine.flags |= ZF_STATE_NO_SYNC;
     int fd = IS(file_inherited) ? open("/dev/null", O_RDONLY) : -1;

@@ -148,15 +148,16 @@ void zo_adopt(zo_t *o, const uint32_t *ids, uint32_t n);
 void zo_fetch(zo_t *o, const zo_range_t *range);
 void zo_rest(zo_t *o);
 void zo_flush(zo_t *o);
-/* A compact checkpoint, loaded: as after zo_flush(), then the schedule begins anew. Step counts go on. */
-void zo_restart(zo_t *o);
-/* A checkpoint that fits, loaded by so many ranks. */
-void zo_keep_among(zo_t *o, uint32_t n_owners);
-/* What a checkpoint that does not fit, or bind_params with another set, makes of `from`, which is destroyed: the same
- * update rules, perhaps another configuration and other parameters. Parameter i goes on from number origins[i] of
- * `from`, trainable there and of the same shape; ZO_NO_ID: it begins with decls[i].visible. Step counts go on. */
+/* `save`. */
+void zo_save(zo_t *o);
+/* What bind_params with another set makes of `from`, which is destroyed: the same update rules, perhaps another
+ * configuration and other parameters. Parameter i goes on from number origins[i] of `from`, trainable there and of the
+ * same shape; ZO_NO_ID: it begins with decls[i].visible. Step counts go on. */
 zo_t *zo_carry(zo_t *from, const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls,
                const uint32_t *origins);
+/* The same of a load of what `from` has just saved. *out_continues: the schedule goes on where it was. */
+zo_t *zo_load(zo_t *from, const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls, const uint32_t *origins,
+              int *out_continues);
 /* dst [elements]: the w that zo_flush() would leave. */
 void zo_export(const zo_t *o, uint32_t id, float *dst);
 

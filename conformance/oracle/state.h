@@ -51,6 +51,7 @@ struct zo {
     zo_matrix_t *matrices;
     uint32_t n_params, n_matrices, n_cohorts;
     uint64_t t, base, epoch_end;
+    uint64_t saved;        /* the newest step after which was a save, or a load */
     uint64_t steps_before; /* of the schedules before this one */
     /* by cohort; resident matrices count as one behind the last, which never closes */
     uint64_t last_choice[ZO_MAX_SLOTS + 1];
@@ -86,6 +87,9 @@ void zo_column_sums(double *sums, const float *g, uint64_t rows, uint64_t cols);
 /* windows.c */
 void zo_decide_closes(zo_t *o);
 void zo_note_activity(const zo_t *o, zo_matrix_t *x, int has_record);
+
+/* step.c */
+void zo_load_device(zo_t *o, zo_matrix_t *x); /* its copies of what is selected, from the state */
 
 /* replay.c */
 typedef struct zo_target { /* what a replay updates: the state itself, or a copy of it for export */

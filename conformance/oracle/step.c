@@ -443,20 +443,21 @@ void zo_adopt(zo_t *o, const uint32_t *ids, uint32_t n) {
     }
 }
 
-void zo_keep_among(zo_t *o, uint32_t n_owners) { o->config.n_owners = n_owners; }
+void zo_load_device(zo_t *o, zo_matrix_t *x) {
+    for (uint64_t c = 0; c < x->channels; c++)
+        if (x->is_selected[c])
+            copy_to_device(o, x, c);
+}
 
-void zo_restart(zo_t *o) {
-    zo_flush(o);
-    o->steps_before += o->t;
-    o->t = o->epoch_end = 0;
-    o->base = o->config.warm_up;
-    memset(o->last_choice, 0, sizeof o->last_choice);
-    for (uint32_t i = 0; i < o->n_matrices; i++) {
-        zo_matrix_t *x = &o->matrices[i];
-        memset(x->is_selected, 0, x->channels);
-        memset(x->is_entering, 0, x->channels);
-        memset(x->importance, 0, x->channels * sizeof *x->importance);
-    }
+void zo_save(zo_t *o) {
+    int is_open = 0;
+    for (uint32_t j = 0; j < o->n_cohorts; j++)
+        is_open |= o->opened[j] != o->t;
+    for (uint32_t i = 0; i < o->n_matrices; i++)
+        is_open |= o->matrices[i].is_publish_due;
+    if (is_open)
+        zo_flush(o);
+    o->saved = o->t;
 }
 
 void zo_export(const zo_t *o, uint32_t id, float *dst) {

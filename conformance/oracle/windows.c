@@ -37,6 +37,7 @@ static double sum_of(const double *history, uint64_t first, uint64_t last) {
 
 static int has_caught_up(const zo_t *o, const zo_matrix_t *x) {
     uint64_t last = o->t - 2, choice = o->last_choice[x->cohort];
+    choice = choice > o->saved ? choice : o->saved;
     double deferred = sum_of(x->deferred, o->opened[x->cohort] + 1, last) / (double)(x->channels - x->k);
     double selected = sum_of(x->selected, choice + 1, last) / (double)x->k / (double)(last - choice);
     return deferred >= selected;

@@ -53,8 +53,7 @@ const char *zfi_key_nearest(const char *section, const char *name);
 /* [any-thread] Is there such a section? */
 int zfi_section_is_known(const char *name);
 
-/* [any-thread] The key changes neither the schedule nor the arithmetic: a checkpoint may be loaded under another value
- * of it. */
+/* [any-thread] The key changes neither the schedule nor the arithmetic: audits of two runs may differ in it. */
 int zfi_key_is_free(const char *section, const char *name);
 
 /* [any-thread] 1 for lr, betas, eps, clip ...: what the trainer says at every step and a file must not repeat. */

@@ -134,27 +134,23 @@ static uint32_t crc_of(uint32_t crc, uint64_t x) { return zfi_crc32(crc, &x, siz
 
 /* Of a parameter that all of group 0 have: its cut and its values. i: its number in the run. */
 static uint32_t digest_param(uint32_t crc, uint32_t i, const zfi_saved_param_t *param) {
-    crc = crc_of(crc, i);
-    for (uint32_t m = 0; m < param->n_matrices; m++)
-        crc = crc_of(crc_of(crc, param->matrices[m].cohort), param->matrices[m].k);
-    for (uint32_t k = 0; k < param->n_tensors; k++)
-        if (param->tensors[k].array->flags & ZFI_ARRAY_COMPACT)
-            crc = crc_of(crc, param->tensors[k].crc);
+    crc = crc_of(crc_of(crc, i), param->n_blocks);
+    for (int a = 0; a < ZFI_SAVED_ARRAYS; a++)
+        crc = crc_of(crc, param->tensors[a].crc);
     return crc;
 }
 
 /* The schedule, and each parameter that all of group 0 have. They mostly follow each other as in the run, so each is
  * looked for from the one before it on. */
 static uint32_t digest_shared(const zfi_run_t *run, const zfi_saved_t *saved) {
-    uint32_t crc = crc_of((uint32_t)saved->is_compact, saved->n_cohorts), at = 0;
-    for (int i = 0; i < ZFI_N_CLOCKS; i++)
-        crc = zfi_crc32(crc, saved->clocks[i],
-                        (zfi_state_clocks[i].is_per_cohort ? saved->n_cohorts : 1) * sizeof *saved->clocks[i]);
+    uint32_t crc = crc_of((uint32_t)saved->is_mean, saved->step), at = 0;
+    crc = crc_of(crc_of(crc_of(crc, saved->n_applied), saved->n_skipped), saved->epoch_end);
+    crc = zfi_crc32(crc, saved->last_choice, saved->n_cohorts * sizeof *saved->last_choice);
     for (uint32_t i = 0; i < run->n_params; i++)
         for (uint32_t n = 0; n < saved->n_params && run->params[i].group_index[0] == 0; n++) {
             const zfi_saved_param_t *param = &saved->params[at];
             at = (at + 1) % saved->n_params;
-            if (strcmp(param->param.name, run->params[i].name) != 0)
+            if (strcmp(param->name, run->params[i].name) != 0)
                 continue;
             crc = digest_param(crc, i, param);
             break;
@@ -173,7 +169,7 @@ static zf_status_t look_at(const zfi_run_t *run, const zf_state_args_t *args, zf
     zfi_store_close(&store);
     if (st)
         return st;
-    out->step = saved.clocks[ZFI_CLOCK_T][0] + saved.clocks[ZFI_CLOCK_STEPS_BEFORE][0];
+    out->step = saved.n_submitted;
     together->looked_crc = saved.index_crc;
     out->shared_crc = digest_shared(run, &saved);
     st = zfi_state_check_part(&saved, together, args->flags, err);

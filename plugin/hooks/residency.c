@@ -72,6 +72,9 @@ static zf_status_t resume(zf_instance_t *inst, const zf_stream_t *stream, zf_fen
         st = take_stream(inst, stream, out_done, "resume", err);
     if (!st)
         st = zfi_residency_resume(&inst->engine, err);
+    if (!st && inst->closes_at_resume)
+        st = zfi_close_windows(inst, err);
+    inst->closes_at_resume &= st != ZF_OK;
     if (!st)
         end(inst, ZFI_STATE_QUIESCED, "resumed", out_done);
     return zfi_hook_end(inst, st, err);

@@ -18,6 +18,8 @@
 #include "hooks/reduce.h"
 #include "hooks/stream.h"
 #include "ranks/ranks.h"
+#include "schedule/interval.h"
+#include "schedule/window.h"
 
 enum { MOST_NOTE = 65536 };
 
@@ -110,21 +112,31 @@ static void share(zfi_together_t *together, zfi_store_t *store) {
     store->tick_arg = together;
 }
 
-/* The drained instance. Failures of one rank are every rank's. */
+/* Ends every window as a load of the checkpoint finds it, so that both go on alike. Released, it is put off to resume,
+ * and what is saved is rehearsed. */
+static zf_status_t close_windows(zf_instance_t *inst, int *out_is_rehearsed, zf_error_t *err) {
+    zfi_run_t *run = inst->run;
+    *out_is_rehearsed = inst->state == ZFI_STATE_RELEASED && zfi_window_is_any_open(&run->windows);
+    inst->closes_at_resume |= *out_is_rehearsed;
+    zfi_interval_resume(&run->plan, &run->clock, &run->sel);
+    return *out_is_rehearsed || !zfi_window_is_any_open(&run->windows) ? ZF_OK : zfi_close_windows(inst, err);
+}
+
+/* The instance rests. Failures of one rank are every rank's. */
 static zf_status_t write_state(zf_instance_t *inst, const zf_state_args_t *args, zfi_together_t *together,
                                zf_state_report_t *report, zf_error_t *err) {
     zfi_store_t store = {.parent_fd = -1, .dir_fd = -1, .blob_fd = -1};
-    zfi_save_args_t how = {.is_compact = (args->flags & ZF_STATE_COMPACT) != 0,
-                           .note = args->note,
-                           .file_nbytes = zfi_state_file_nbytes(),
-                           .together = together};
-    zf_status_t st = zfi_together_meets(together) ? compare_ways(together, args, err) : ZF_OK;
-    if (!st && zfi_together_meets(together) && !args->store)
+    zfi_save_args_t how = {
+        .is_rehearsed = 1, .note = args->note, .file_nbytes = zfi_state_file_nbytes(), .together = together};
+    zf_status_t st = ZF_OK;
+    if (zfi_together_meets(together) && !args->store)
         st = open_together(together, args, &store, &how.file_nbytes, err);
-    else if (!st)
+    else
         st = zfi_together_meet(together, zfi_store_open_save(args, &store, err), err);
     if (!st && zfi_together_meets(together))
         share(together, &store);
+    if (!st && !(args->flags & ZF_STATE_KEEP_OPEN)) /* what is refused has changed nothing */
+        st = close_windows(inst, &how.is_rehearsed, err);
     if (!st)
         st = zfi_state_write(inst->run, &how, &store, report, err);
     if (together->rank != 0)
@@ -144,7 +156,7 @@ static zf_status_t check_own(const zf_state_args_t *args, zf_error_t *err) {
 /* The arguments, before anything is done. */
 static zf_status_t read_save_args(const zf_state_args_t *given, const zf_state_report_t *out_report,
                                   zf_state_args_t *out, zf_error_t *err) {
-    zf_status_t st = read_args(given, ZF_STATE_COMPACT | ZF_STATE_NO_SYNC | ZF_STATE_OWN, out, err);
+    zf_status_t st = read_args(given, ZF_STATE_KEEP_OPEN | ZF_STATE_NO_SYNC | ZF_STATE_OWN, out, err);
     if (!st)
         st = zfi_struct_check_out(out_report, "zf_state_report_t", err);
     if (!st)
@@ -163,6 +175,8 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
         return st;
     zfi_parts_open(inst->run, &together);
     st = read_save_args(given, out_report, &args, err);
+    if (!st && !(args.flags & ZF_STATE_KEEP_OPEN))
+        st = zfi_fetch_check_released(inst, "state", err);
     st = zfi_reduce_meet_always(inst, st, "save", err);
     st = zfi_parts_meet(inst, st ? NULL : args.path, &together, st, err);
     if (!st && args.store && zfi_together_meets(&together)) {
@@ -179,6 +193,8 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
     if (!st)
         st = zfi_overwritten_look(inst, "state", err); /* a load would lose what it finds */
     st = zfi_together_meet(&together, st, err);
+    if (!st && zfi_together_meets(&together))
+        st = compare_ways(&together, &args, err);
     if (!st)
         st = write_state(inst, &args, &together, &report, err);
     if (!st)
@@ -239,7 +255,7 @@ static zf_status_t read_together(const zf_state_args_t *args, load_args_t *to, z
 /* Until the instance is drained. */
 static zf_status_t prepare_load(zf_instance_t *inst, const zf_state_args_t *given, zf_state_report_t *out_report,
                                 zf_state_args_t *out, zf_error_t *err) {
-    zf_status_t st = read_args(given, ZF_STATE_PARTIAL | ZF_STATE_EXACT | ZF_STATE_OWN, out, err);
+    zf_status_t st = read_args(given, ZF_STATE_PARTIAL | ZF_STATE_CONTINUE | ZF_STATE_OWN, out, err);
     if (!st)
         st = check_own(out, err);
     if (!st)
@@ -328,28 +344,17 @@ static zf_status_t verify(const zf_state_args_t *given, zf_state_report_t *out_r
     return st;
 }
 
-static zf_status_t weights_of(zfi_store_t *store, zfi_saved_t *saved, const char *name, float *out, uint64_t n_elems,
-                              zf_error_t *err) {
+static zf_status_t weights_of(zfi_store_t *store, const zfi_saved_t *saved, const char *name, float *out,
+                              uint64_t n_elems, zf_error_t *err) {
     const zfi_saved_param_t *param = saved->params;
-    zf_status_t st = ZF_OK;
-    while (param < saved->params + saved->n_params && strcmp(param->param.name, name) != 0)
+    while (param < saved->params + saved->n_params && strcmp(param->name, name) != 0)
         param++;
     if (param == saved->params + saved->n_params)
         return zfi_error(err, ZF_ERR_PARAM, "state", "the checkpoint has no parameter \"%.200s\"", name);
-    if (param->param.n_elems != n_elems)
-        return zfi_error(err, ZF_ERR_SHAPE, "state", "\"%s\" has %llu elements, n_elems = %llu", param->param.name,
-                         (unsigned long long)param->param.n_elems, (unsigned long long)n_elems);
-    for (uint32_t m = 0; m < param->n_matrices && !st; m++) {
-        zfi_flushed_t flushed;
-        st = zfi_state_flushed(store, saved, (uint32_t)(param - saved->params), m, zfi_kernels_of(zfi_isa_best()), NULL,
-                               &flushed, err);
-        if (st)
-            break;
-        memcpy(out + param->matrices[m].param_offset, flushed.arrays[ZFI_STATE_W],
-               param->matrices[m].rows * param->matrices[m].cols * sizeof(float));
-        zfi_flushed_free(&flushed);
-    }
-    return st;
+    if (param->n_elems != n_elems)
+        return zfi_error(err, ZF_ERR_SHAPE, "state", "\"%s\" has %" PRIu64 " elements, n_elems = %" PRIu64, param->name,
+                         param->n_elems, n_elems);
+    return zfi_state_read_all(store, saved, param, ZFI_SAVED_W, out, err);
 }
 
 typedef struct weights_args {
@@ -361,7 +366,7 @@ typedef struct weights_args {
 static zf_status_t read_weights(zfi_store_t *store, void *arg, zf_error_t *err) {
     const weights_args_t *of = arg;
     zfi_saved_t saved;
-    zf_status_t st = zfi_state_check_param(store, of->param, &saved, err);
+    zf_status_t st = zfi_index_read(store, &saved, err);
     if (st)
         return st;
     st = weights_of(store, &saved, of->param, of->out, of->n_elems, err);

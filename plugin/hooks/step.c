@@ -171,7 +171,7 @@ void zfi_step_look(zf_instance_t *inst) {
 static void newest_report(zf_instance_t *inst, zf_step_report_t *out) {
     uint64_t t = zfi_timeline_now(&inst->engine.lines.stepped);
     *out = (zf_step_report_t){.nonfinite_param = ZF_NO_ID, .first_missing = ZF_NO_ID};
-    if (t != 0 && t <= inst->run->clock.t)
+    if (t != 0 && t <= inst->run->clock.t && zfi_row(&inst->run->rows, t)->t == t) /* made since a load */
         fill_report(inst->run, zfi_row(&inst->run->rows, t), out);
     zfi_step_look(inst);
     out->struct_size = sizeof *out;

@@ -2,8 +2,8 @@
 /* plugin/instance/run.h - one set of parameters and one run of training: everything that bind_params makes and that a
  * load, or a bind_params that changes the set, makes a second time and exchanges (state/replace.c).
  *
- * What a checkpoint must hold of it becomes a row of state/table.c. Arrays lie in the two arenas (memory.c). Data that
- * crosses threads is ordered by the engine's timelines alone (timelines.h). */
+ * What a checkpoint must hold of it becomes an array or a number of state/saved.h. Arrays lie in the two arenas
+ * (memory.c). Data that crosses threads is ordered by the engine's timelines alone (timelines.h). */
 #pragma once
 
 #include "base/arena.h"
@@ -252,14 +252,14 @@ typedef struct zfi_pace {
 
 /* The host thread's clocks. */
 typedef struct zfi_clock {
-    zfi_pace_t pace;               /* the same for as long as the run lives; any thread may read it */
-    uint64_t t;                    /* submitted steps of this schedule */
-    uint64_t steps_before;         /* of the schedules before it: reports count on (compact load, bind_params again) */
-    uint64_t n_applied, n_skipped; /* of all steps before this run, or loaded: where its statistics begin */
-    int has_loaded;                /* its state is not what the visible values and no step give */
-    uint64_t base;                 /* SCHEDULE.md: b */
-    uint64_t epoch_end;            /* newest step that ended an epoch; 0 = none */
-    uint64_t next_job;             /* and publication */
+    zfi_pace_t pace;                      /* the same for as long as the run lives; any thread may read it */
+    uint64_t t;                           /* submitted steps of this schedule */
+    uint64_t steps_before;                /* of the schedules before it: reports count on (a load, bind_params again) */
+    uint64_t n_applied, n_skipped;        /* of all steps before this run, or loaded: where its statistics begin */
+    int has_loaded;                       /* its state is not what the visible values and no step give */
+    uint64_t base;                        /* SCHEDULE.md: b */
+    uint64_t epoch_end;                   /* newest step that ended an epoch; 0 = none */
+    uint64_t next_job;                    /* and publication */
     uint64_t *window_first, *last_choice; /* [n_cohorts] */
     uint32_t *window_table;               /* [n_cohorts] */
     int has_begun;                        /* begin(t+1) was pushed */

@@ -34,35 +34,35 @@
  * records, number + 1; BLOCK of entering state e + 1; EXCHANGE of a bucket's gradients among ranks, or of what each
  * found in its part of them; SHARE of a bucket's values.
  *
- * Reset: what a load sets it to (state/replace.c), as if the run had come to its step t by itself. BY_STEP: t; AHEAD:
- * t + 2; BY_JOB: the jobs that are over; BY_PUBLICATION: the first publication that is due; BY_RECORD: the parts of
- * the records of t steps; KEPT: it counts on over loads. */
+ * Reset: what a load sets it to (state/replace.c), as if the run had come to its step t by itself. BY_STEP: t; BY_NEXT:
+ * t + 1; AHEAD: t + 2; BY_JOB: the jobs, and publications, that are over; BY_RECORD: the parts of the records of t
+ * steps; KEPT: it counts on over loads. */
 #define ZFI_TIMELINES(X)                                                                                               \
-    X(shipped, BATCH, DEVICE, KEPT)                /* its gradients' statistics are taken */                           \
-    X(batches, BATCH, DOWN, KEPT)                  /* ... and its gradients in slots: the host's buffers are free */   \
-    X(finished, STEP, DEVICE, BY_STEP)             /* applied, norm and s of t are known */                            \
-    X(down, STEP, DOWN, BY_STEP)                   /* slots and scalars of t are in host memory */                     \
-    X(recorded, RECORD, DOWN, BY_RECORD)           /* this part of an importance record is, too */                     \
-    X(counted, RECORD, CONTROL, BY_RECORD)         /* ... and in the importance sums: its memory is free */            \
-    X(jobs, JOB, WORKERS, BY_JOB)                  /* all chunk jobs <= q are replayed */                              \
-    X(up, PUBLICATION, UP, BY_PUBLICATION)         /* its values are in the device's ring */                           \
-    X(merged, PUBLICATION, DEVICE, BY_PUBLICATION) /* ... and visible; the ring's piece is free */                     \
-    X(maps, STEP, ENTER, BY_STEP)                  /* the device's maps follow the choices of step t */                \
-    X(host_sel, STEP, CONTROL, BY_STEP)            /* ... the host's maps follow, w, m, v of what enters are read */   \
-    X(enter_done, BLOCK, ENTER, KEPT)              /* it is in the compact state; its staging is free */               \
-    X(entered, STEP, ENTER, BY_STEP)               /* the compact state holds what was chosen at t */                  \
-    X(shown, STEP, DEVICE, BY_STEP)                /* channels chosen at t-1 are visible */                            \
-    X(control, STEP, CONTROL, BY_STEP)             /* everything of t is done there, its record is counted */          \
-    X(stepped, STEP, DEVICE, BY_STEP)              /* visible writes of t are done, its report is written */           \
-    X(publish_due, PUBLICATION, HOST, BY_PUBLICATION) /* it is on the device stream */                                 \
-    X(used, STEP, DEVICE, BY_STEP)                    /* gradients that stay on the device have been read */           \
-    X(decided, STEP, CONTROL, AHEAD)                  /* automatic interval: which windows may close at t */           \
-    X(collected, EXCHANGE, DEVICE, KEPT)              /* several ranks: what is exchanged is in its memory */          \
-    X(exchanged, EXCHANGE, RANKS, KEPT)               /* ... and so is what comes of it */                             \
-    X(packed, SHARE, DEVICE, KEPT)                    /* ... this rank's values are in a bucket's value memory; UP */  \
-    X(shared, SHARE, VALUES, KEPT)                    /* ... and so are all ranks' */                                  \
-    X(taken, SHARE, DEVICE, KEPT)                     /* ... and in what the model reads: that memory is free */       \
-    X(filled, STEP, DEVICE, BY_STEP)                  /* residents' values of t are in the value memory, for a fetch */
+    X(shipped, BATCH, DEVICE, KEPT)           /* its gradients' statistics are taken */                                \
+    X(batches, BATCH, DOWN, KEPT)             /* ... and its gradients in slots: the host's buffers are free */        \
+    X(finished, STEP, DEVICE, BY_STEP)        /* applied, norm and s of t are known */                                 \
+    X(down, STEP, DOWN, BY_STEP)              /* slots and scalars of t are in host memory */                          \
+    X(recorded, RECORD, DOWN, BY_RECORD)      /* this part of an importance record is, too */                          \
+    X(counted, RECORD, CONTROL, BY_RECORD)    /* ... and in the importance sums: its memory is free */                 \
+    X(jobs, JOB, WORKERS, BY_JOB)             /* all chunk jobs <= q are replayed */                                   \
+    X(up, PUBLICATION, UP, BY_JOB)            /* its values are in the device's ring */                                \
+    X(merged, PUBLICATION, DEVICE, BY_JOB)    /* ... and visible; the ring's piece is free */                          \
+    X(maps, STEP, ENTER, BY_STEP)             /* the device's maps follow the choices of step t */                     \
+    X(host_sel, STEP, CONTROL, BY_STEP)       /* ... the host's maps follow, w, m, v of what enters are read */        \
+    X(enter_done, BLOCK, ENTER, KEPT)         /* it is in the compact state; its staging is free */                    \
+    X(entered, STEP, ENTER, BY_STEP)          /* the compact state holds what was chosen at t */                       \
+    X(shown, STEP, DEVICE, BY_NEXT)           /* channels chosen at t-1 are visible */                                 \
+    X(control, STEP, CONTROL, BY_STEP)        /* everything of t is done there, its record is counted */               \
+    X(stepped, STEP, DEVICE, BY_STEP)         /* visible writes of t are done, its report is written */                \
+    X(publish_due, PUBLICATION, HOST, BY_JOB) /* it is on the device stream */                                         \
+    X(used, STEP, DEVICE, BY_STEP)            /* gradients that stay on the device have been read */                   \
+    X(decided, STEP, CONTROL, AHEAD)          /* automatic interval: which windows may close at t */                   \
+    X(collected, EXCHANGE, DEVICE, KEPT)      /* several ranks: what is exchanged is in its memory */                  \
+    X(exchanged, EXCHANGE, RANKS, KEPT)       /* ... and so is what comes of it */                                     \
+    X(packed, SHARE, DEVICE, KEPT)            /* ... this rank's values are in a bucket's value memory; UP */          \
+    X(shared, SHARE, VALUES, KEPT)            /* ... and so are all ranks' */                                          \
+    X(taken, SHARE, DEVICE, KEPT)             /* ... and in what the model reads: that memory is free */               \
+    X(filled, STEP, DEVICE, BY_STEP)          /* residents' values of t are in the value memory, for a fetch */
 
 typedef struct zfi_timelines {
 #define ZFI_MEMBER(name, counts, writer, reset) zfi_timeline_t name;

@@ -4,7 +4,7 @@
 
 #include "instance/run.h"
 
-/* What a replay reads of a run, or of a checkpoint (state/carry.c): the arrays' comments are in run.h and plan.h. */
+/* What a replay reads of a run: the arrays' comments are in run.h and plan.h. */
 typedef struct zfi_replay_view {
     const struct zfi_deferral *deferral; /* deferral.h */
     zfi_moments_t moments;               /* how they are kept */

@@ -13,7 +13,7 @@
 #include "schedule/select.h"
 #include "schedule/window.h"
 
-enum { SHORTEST = 3 }; /* steps of a window before its record can be asked: zfi_interval_has_record() */
+enum { SHORTEST = 3 }; /* steps of a window before a record of it can be asked */
 
 /* Of the matrices of a cohort, how many must have caught up. */
 static const double ready_share = 0.5;
@@ -97,25 +97,18 @@ void zfi_interval_restart(const zfi_plan_t *plan, zfi_selection_t *sel) {
 
 /* Control has taken every step <= t, and with each decided for the second step after it (timelines.h). */
 void zfi_interval_resume(const zfi_plan_t *plan, const zfi_clock_t *clock, zfi_selection_t *sel) {
-    if (sel->choice_step)
-        memcpy(sel->choice_step, clock->last_choice, plan->n_cohorts * sizeof *clock->last_choice);
+    if (!sel->deferred)
+        return;
+    zfi_interval_restart(plan, sel);
+    memset(sel->selected, 0, plan->n_matrices * sizeof *sel->selected);
+    for (uint32_t c = 0; c < plan->n_cohorts; c++)
+        sel->choice_step[c] = clock->t;
 }
 
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
 
 static uint64_t bound_of(const zfi_clock_t *clock, uint32_t cohort, uint64_t first) {
     return first == clock->base + 1 ? cohort + 1u : clock->pace.interval;
-}
-
-int zfi_interval_can_be_open(const zfi_clock_t *clock, uint32_t cohort, uint64_t first) {
-    uint64_t base = clock->base, earliest = bound_of(clock, cohort, base + 1);
-    if (zfi_is_warm_up(clock, clock->t) || !clock->pace.is_auto)
-        return first == zfi_window_first(clock, cohort);
-    if (SHORTEST < earliest)
-        earliest = SHORTEST;
-    if (first <= base || first > clock->t + 1 || (first > base + 1 && first - 1 - base < earliest))
-        return 0;
-    return clock->t + 1 - first < bound_of(clock, cohort, first);
 }
 
 zf_status_t zfi_interval_decide(zfi_engine_t *engine, uint32_t n_cohorts, const zfi_clock_t *clock,

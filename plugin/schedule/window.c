@@ -9,7 +9,7 @@ static void clear_table(zfi_slots_t *slots, uint32_t cohort, uint32_t table) {
            slots->interval * slots->n_layers * sizeof(int32_t)); /* all ZFI_NO_PIECE */
 }
 
-void zfi_window_clear_slots(const zfi_windows_t *windows) {
+static void clear_slots(const zfi_windows_t *windows) {
     zfi_slots_t *slots = windows->slots;
     slots->in_use = 0;
     for (uint32_t l = 0; l < slots->n_layers; l++) {
@@ -24,10 +24,11 @@ void zfi_window_clear_slots(const zfi_windows_t *windows) {
 }
 
 void zfi_window_start(const zfi_windows_t *windows) {
-    windows->clock->base = windows->clock->pace.warm_up;
+    zfi_clock_t *clock = windows->clock;
+    clock->base = clock->t > clock->pace.warm_up ? clock->t : clock->pace.warm_up;
     for (uint32_t c = 0; c < windows->plan->n_cohorts; c++)
-        windows->clock->window_first[c] = 1;
-    zfi_window_clear_slots(windows);
+        clock->window_first[c] = clock->t + 1;
+    clear_slots(windows);
     zfi_window_prepare(windows);
 }
 
@@ -76,14 +77,11 @@ static void give_piece(zfi_slots_t *slots, uint32_t layer, int32_t piece, uint64
     slots->in_use--;
 }
 
-unsigned char *zfi_window_slot_of(const zfi_windows_t *windows, uint32_t number, uint64_t step) {
-    const zfi_chunk_t *chunk = &windows->plan->chunks[number];
-    uint32_t table = windows->clock->window_table[chunk->cohort];
-    uint32_t slot = (uint32_t)(step - windows->clock->window_first[chunk->cohort]);
-    int32_t *pieces = zfi_slot_pieces(windows->slots, chunk->cohort, table, slot);
-    uint64_t needs_job = 0; /* everything is idle */
-    (void)take_piece(windows->slots, chunk->layer, &pieces[chunk->layer], &needs_job);
-    return zfi_slot(windows->slots, chunk, table, slot);
+int zfi_window_is_any_open(const zfi_windows_t *windows) {
+    for (uint32_t c = 0; c < windows->plan->n_cohorts; c++)
+        if (windows->clock->window_first[c] != windows->clock->t + 1)
+            return 1;
+    return windows->clock->n_due > 0;
 }
 
 int zfi_window_has_slot(const zfi_windows_t *windows, uint32_t number, uint64_t step) {
@@ -186,15 +184,6 @@ void zfi_window_open(const zfi_clock_t *clock, uint32_t cohort, zfi_close_t *out
         .first_step = clock->window_first[cohort],
         .is_warm_up = zfi_is_warm_up(clock, clock->t),
     };
-}
-
-uint64_t zfi_window_first(const zfi_clock_t *clock, uint32_t cohort) {
-    uint64_t t = clock->t;
-    if (zfi_is_warm_up(clock, t))
-        return t + 1;
-    while (t > clock->base && !zfi_window_closes(clock, cohort, t))
-        t--;
-    return t + 1;
 }
 
 void zfi_window_restart(const zfi_windows_t *windows) {

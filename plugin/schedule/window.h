@@ -7,14 +7,11 @@
 
 #include "instance/run.h"
 
-/* [control] First state after memory is bound. */
+/* [control] First state after memory is bound, or a load has set the newest step. */
 void zfi_window_start(const zfi_windows_t *windows);
 
-/* [control] The slot pool with every piece free, and windows (window_first is set) without slots. */
-void zfi_window_clear_slots(const zfi_windows_t *windows);
-
-/* [control] A chunk's slot of an earlier step in the open window, allocated at first use; the pool is not empty. */
-unsigned char *zfi_window_slot_of(const zfi_windows_t *windows, uint32_t chunk, uint64_t step);
+/* [control] Whether FLUSH would find a window with steps in it, or a publication that is due. */
+int zfi_window_is_any_open(const zfi_windows_t *windows);
 
 /* [control] Whether the open window of a matrix holds a gradient of this step. */
 int zfi_window_has_slot(const zfi_windows_t *windows, uint32_t matrix, uint64_t step);
@@ -44,9 +41,6 @@ void zfi_window_pass(const zfi_plan_t *plan, zfi_clock_t *clock, uint64_t t);
 
 /* [control] The window that is open now, as if it closed at the newest step; nothing changes. */
 void zfi_window_open(const zfi_clock_t *clock, uint32_t cohort, zfi_close_t *out);
-
-/* [control] First step of the window that is open at the end of step clock->t, by the clocks alone. */
-uint64_t zfi_window_first(const zfi_clock_t *clock, uint32_t cohort);
 
 /* [control] FLUSH: the slots that the coming step already has move with it into new windows; clocks restart. */
 void zfi_window_restart(const zfi_windows_t *windows);

@@ -13,7 +13,6 @@
 #include "ranks/groups.h"
 #include "replay/state_arrays.h"
 #include "state/json.h"
-#include "state/table.h"
 
 enum { HEX = 16, HEAD_NBYTES = 128 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/state/load.c - a checked checkpoint into a run (contract in state.h).
+/* plugin/state/load.c - a checked checkpoint into a run, whatever that is cut like (contract in state.h).
  *
- * Exact, where configuration, parameters, their order and their cut are those that it was saved with; else matrix by
- * matrix as FLUSH would have left it, and the schedule begins anew. */
+ * The schedule goes on where it was, if the selection fits: then who saved and who loads do the same from here on. Else
+ * it begins again with its warm-up. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/tensor.h"
-#include "config/config_table.h"
 #include "instance/memory.h"
 #include "ranks/gathering.h"
 #include "schedule/window.h"
@@ -19,9 +18,9 @@
 
 /* ---- which parameters -------------------------------------------------------------------------------------------- */
 
-static zf_status_t check_shape(const zfi_param_t *saved, const zfi_param_t *bound, zf_error_t *err) {
+static zf_status_t check_shape(const zfi_saved_param_t *saved, const zfi_param_t *bound, zf_error_t *err) {
     char have[128], need[128];
-    if (zfi_param_has_shape(saved, bound->ndim, bound->shape))
+    if (zfi_param_has_shape(bound, saved->ndim, saved->shape))
         return ZF_OK;
     zfi_shape_text(have, sizeof have, saved->ndim, saved->shape);
     zfi_shape_text(need, sizeof need, bound->ndim, bound->shape);
@@ -38,7 +37,7 @@ static zf_status_t find_all(zfi_loader_t *loader, const zfi_param_t *const *by_n
     const char *missing = NULL, *extra = NULL;
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < saved->n_params && !st; i++) {
-        const zfi_param_t *param = &saved->params[i].param;
+        const zfi_saved_param_t *param = &saved->params[i];
         const zfi_param_t *here = zfi_params_find(by_name, run->n_params, param->name);
         loader->ids[i] = here && here->has_state ? here->id : ZF_NO_ID;
         if (loader->ids[i] == ZF_NO_ID) {
@@ -79,133 +78,161 @@ static zf_status_t match(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) 
     return st;
 }
 
-/* ---- exact or not ------------------------------------------------------------------------------------------------ */
+/* ---- whether the schedule goes on -------------------------------------------------------------------------------- */
 
-static int config_differs(zfi_loader_t *loader) {
-    char saved[256], here[256];
-    for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
-        const zfi_key_t *key = zfi_key_at(i);
-        zfi_config_effect(&loader->saved.config, i, saved, sizeof saved);
-        zfi_config_effect(&loader->run->engine->config, i, here, sizeof here);
-        if (zfi_key_is_free(key->section, key->name) || strcmp(saved, here) == 0)
+/* Whether a choice has been made in the run by the time that the checkpoint is at. */
+static int has_chosen(const zfi_loader_t *loader) {
+    return !zfi_is_warm_up(&loader->run->clock, loader->saved.step + 1);
+}
+
+/* A choice takes k channels of every block: others are of another cut, or of another topk_ratio. */
+static int has_k_of_each(const zfi_loader_t *loader, uint32_t p) {
+    const zfi_param_t *here = &loader->run->params[loader->ids[p]];
+    const uint8_t *selected = loader->selected[p];
+    for (uint32_t m = here->first_matrix; m < here->first_matrix + here->n_matrices; m++) {
+        const zfi_matrix_t *matrix = &loader->run->plan.matrices[m];
+        uint32_t n = 0;
+        for (uint32_t c = 0; c < matrix->n_channels; c++)
+            n += *selected++;
+        if (n != matrix->k)
+            return 0;
+    }
+    return 1;
+}
+
+static zf_status_t read_selected(zfi_loader_t *loader, uint32_t p, zf_error_t *err) {
+    const zfi_saved_param_t *param = &loader->saved.params[p];
+    uint64_t nbytes = param->tensors[ZFI_SAVED_SELECTED].nbytes;
+    if (!nbytes)
+        return ZF_OK;
+    loader->selected[p] = malloc(nbytes);
+    if (!loader->selected[p])
+        return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the selection of \"%s\"", param->name);
+    return zfi_state_read_all(loader->store, &loader->saved, param, ZFI_SAVED_SELECTED, loader->selected[p], err);
+}
+
+/* Reads the selection where it is needed, and fills continues. */
+static zf_status_t find_whether_it_goes_on(zfi_loader_t *loader, zf_error_t *err) {
+    const zfi_device_side_t *side = &loader->run->side;
+    uint32_t n_found = 0, n_needed = 0;
+    loader->continues = 1;
+    loader->selected = calloc(loader->saved.n_params + 1, sizeof *loader->selected);
+    if (!loader->selected)
+        return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for selections");
+    for (uint32_t i = 0; i < side->n_params && has_chosen(loader); i++)
+        n_needed += side->params[i].has_state && zfi_saved_has_choice(side->plan, &side->params[i]);
+    for (uint32_t p = 0; p < loader->saved.n_params && has_chosen(loader); p++) {
+        const zfi_param_t *here = loader->ids[p] == ZF_NO_ID ? NULL : &side->params[loader->ids[p]];
+        if (!here || !zfi_saved_has_choice(side->plan, here))
             continue;
-        snprintf(loader->why, sizeof loader->why, "%s.%s was %.64s, is %.64s", key->section, key->name, saved, here);
-        return 1;
-    }
-    return 0;
-}
-
-static int cut_differs(const zfi_matrix_t *saved, const zfi_matrix_t *here) {
-    return saved->param_offset != here->param_offset || saved->rows != here->rows || saved->cols != here->cols ||
-           saved->cohort != here->cohort || saved->is_resident != here->is_resident ||
-           saved->is_choosable != here->is_choosable || saved->k != here->k;
-}
-
-static int param_differs(zfi_loader_t *loader, const zfi_saved_param_t *saved, const zfi_param_t *here) {
-    const zfi_param_t *there = &saved->param;
-    int differs = there->dtype != here->dtype || there->grad_dtype != here->grad_dtype || there->group != here->group ||
-                  there->flags != here->flags || there->n_batch_axes != here->n_batch_axes ||
-                  there->channels_are_rows != here->channels_are_rows || saved->n_matrices != here->n_matrices;
-    for (uint32_t m = 0; m < saved->n_matrices && !differs; m++) {
-        const zfi_matrix_t *matrix = &loader->run->plan.matrices[here->first_matrix + m];
-        differs = cut_differs(&saved->matrices[m], matrix);
-    }
-    if (differs)
-        snprintf(loader->why, sizeof loader->why, "\"%.100s\" is declared or cut differently", here->name);
-    return differs;
-}
-
-static int fits_exactly(zfi_loader_t *loader) {
-    const zfi_run_t *run = loader->run;
-    uint32_t last = 0;
-    if (loader->saved.is_compact)
-        return 0;
-    if (loader->n_missing || loader->n_extra) {
-        snprintf(loader->why, sizeof loader->why, "%u parameter(s) are missing in it, %u are not bound",
-                 loader->n_missing, loader->n_extra);
-        return 0;
-    }
-    if (config_differs(loader))
-        return 0;
-    for (uint32_t i = 0; i < loader->saved.n_params; i++) {
-        if (i && loader->ids[i] < last) {
-            snprintf(loader->why, sizeof loader->why, "the parameters are bound in another order");
-            return 0;
+        zf_status_t st = read_selected(loader, p, err);
+        if (st)
+            return st;
+        if (loader->selected[p] && zfi_saved_is_cut_alike(&loader->saved.params[p], here) && has_k_of_each(loader, p)) {
+            n_found++;
+        } else if (loader->continues) {
+            loader->continues = 0;
+            snprintf(loader->why, sizeof loader->why, "\"%.100s\" %s", here->name,
+                     loader->selected[p] ? "is cut otherwise, or other channels are selected of it: another topk_ratio"
+                                         : "has no selection in it");
         }
-        last = loader->ids[i];
-        if (run->dev.head.moments == ZFI_MOMENTS_BF16_STOCHASTIC && loader->saved.params[i].param.id != last) {
-            snprintf(loader->why, sizeof loader->why, "\"%.100s\" had another number, by which its moments are rounded",
-                     run->params[last].name);
-            return 0;
-        }
-        if (param_differs(loader, &loader->saved.params[i], &run->params[last]))
-            return 0;
     }
-    if (loader->saved.shape.n_groups == run->n_groups)
-        return 1;
-    snprintf(loader->why, sizeof loader->why, "it has %u parameter groups, here are %u", loader->saved.shape.n_groups,
-             run->n_groups);
-    return 0;
+    if (loader->continues && n_found < n_needed) {
+        loader->continues = 0;
+        snprintf(loader->why, sizeof loader->why, "of %u parameters it has no selection", n_needed - n_found);
+    }
+    return ZF_OK;
 }
 
-/* ---- as a compact one -------------------------------------------------------------------------------------------- */
-
-typedef struct counts {
-    zfi_value_check_t check; /* as they are read again */
-    uint32_t *values;
-} counts_t;
-
-static zf_status_t keep_counts(void *arg, uint64_t at, const void *block, uint64_t nbytes, zf_error_t *err) {
-    counts_t *counts = arg;
-    memcpy(counts->values + at / sizeof *counts->values, block, nbytes);
-    return zfi_state_check_block(&counts->check, at, block, nbytes, err);
-}
+/* ---- into a run -------------------------------------------------------------------------------------------------- */
 
 /* Every rank has all counts of updates. */
-static zf_status_t read_counts(const zfi_loader_t *loader, uint32_t p, const zfi_saved_tensor_t *tensor,
-                               const zfi_state_t *into, zf_error_t *err) {
+static zf_status_t read_counts(const zfi_loader_t *loader, uint32_t p, const zfi_state_t *into, zf_error_t *err) {
     const zfi_saved_param_t *param = &loader->saved.params[p];
-    counts_t counts = {{.saved = &loader->saved, .param = param, .tensor = tensor}, malloc(tensor->nbytes + 1)};
-    zfi_flushed_t flushed = {.n = counts.values, .has_one_count = !loader->saved.shape.is_mean};
-    zf_status_t st = counts.values ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for counts of updates");
+    uint32_t *counts = malloc(param->tensors[ZFI_SAVED_N].nbytes);
+    zf_status_t st = counts ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for counts of updates");
     if (!st)
-        st = zfi_state_stream(loader->store, &loader->saved, tensor, param->param.name, keep_counts, &counts, err);
-    for (uint32_t m = 0; m < param->n_matrices && into && !st; m++) {
-        st = zfi_carry(into, loader->ids[p], &param->matrices[m], &flushed, err);
-        flushed.n += tensor->array->length(&loader->saved.shape, &param->matrices[m]);
+        st = zfi_state_read_all(loader->store, &loader->saved, param, ZFI_SAVED_N, counts, err);
+    for (uint64_t i = 0; i < param->n_batch * param->n_blocks && into && !st; i++) {
+        zfi_matrix_t block;
+        uint64_t first, n;
+        zfi_saved_block(param, i, &block);
+        zfi_saved_range(&loader->saved, param, ZFI_SAVED_N, i, &first, &n);
+        zfi_carry_counts(into, loader->ids[p], &block, counts + first, !loader->saved.is_mean);
     }
-    free(counts.values);
+    free(counts);
     return st;
 }
 
-/* A compact checkpoint has values alone, which are put to where they belong, whatever it is cut like. into = NULL: what
- * this rank keeps is checked. */
+/* Values are put to where they belong. into = NULL: what this rank keeps is checked. */
 static zf_status_t read_saved(zfi_loader_t *loader, const zfi_state_t *into, zf_error_t *err) {
-    zfi_state_io_t io = {.state = into};
-    zf_status_t st = ZF_OK;
-    for (zfi_tensor_walk_t at = {0}; !st && zfi_next_tensor(&loader->saved, &at);)
-        if (loader->ids[at.number] == ZF_NO_ID)
-            continue;
-        else if (at.tensor->array->flags & ZFI_ARRAY_PER_ELEMENT)
-            st = zfi_own_read(loader, at.number, at.tensor, into ? &io : NULL, err);
-        else
-            st = read_counts(loader, at.number, at.tensor, into, err);
-    return st;
-}
-
-static zf_status_t carry_saved(zfi_loader_t *loader, zfi_run_t *into, zf_error_t *err) {
     zf_status_t st = ZF_OK;
     for (uint32_t p = 0; p < loader->saved.n_params && !st; p++) {
-        const zfi_saved_param_t *param = &loader->saved.params[p];
-        for (uint32_t m = 0; m < param->n_matrices && loader->ids[p] != ZF_NO_ID && !st; m++) {
-            zfi_flushed_t flushed;
-            st = zfi_state_flushed(loader->store, &loader->saved, p, m, into->engine->kernels,
-                                   into->params[loader->ids[p]].rule, &flushed, err);
-            if (st)
-                break;
-            st = zfi_carry(&into->state, loader->ids[p], &param->matrices[m], &flushed, err);
-            zfi_flushed_free(&flushed);
+        if (loader->ids[p] == ZF_NO_ID)
+            continue;
+        for (int a = 0; a <= ZFI_SAVED_V && !st; a++)
+            if (loader->saved.params[p].tensors[a].nbytes)
+                st = zfi_own_read(loader, p, (zfi_saved_array_t)a, into, err);
+        if (!st)
+            st = read_counts(loader, p, into, err);
+    }
+    return st;
+}
+
+/* Sel of a matrix: its mask, and a list of what is selected, in rising order. selected: of its channels, or NULL: all.
+ */
+static void put_selected(const zfi_state_t *into, uint32_t number, const uint8_t *selected) {
+    const zfi_matrix_t *matrix = &into->plan->matrices[number];
+    uint32_t pos = 0;
+    for (uint32_t c = 0; c < matrix->n_channels && matrix->k; c++) {
+        into->sel->mask[matrix->channel_base + c] = selected ? selected[c] : 1;
+        if (into->sel->mask[matrix->channel_base + c] && pos < matrix->k)
+            into->sel->index[matrix->index_base + pos++] = c;
+    }
+}
+
+static zf_status_t put_importance(zfi_loader_t *loader, uint32_t p, const zfi_state_t *into, zf_error_t *err) {
+    const zfi_saved_param_t *param = &loader->saved.params[p];
+    const zfi_param_t *here = &into->side->params[loader->ids[p]];
+    uint64_t nbytes = param->tensors[ZFI_SAVED_IMPORTANCE].nbytes;
+    double *values, *from;
+    if (!nbytes || !zfi_saved_is_cut_alike(param, here))
+        return ZF_OK;
+    values = from = malloc(nbytes);
+    zf_status_t st = values
+                         ? zfi_state_read_all(loader->store, &loader->saved, param, ZFI_SAVED_IMPORTANCE, values, err)
+                         : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the importance of channels");
+    for (uint32_t m = here->first_matrix; m < here->first_matrix + here->n_matrices && !st; m++) {
+        const zfi_matrix_t *matrix = &into->plan->matrices[m];
+        if (matrix->is_choosable)
+            memcpy(into->sel->importance + matrix->sum_base, from, matrix->n_channels * sizeof *from);
+        from += matrix->n_channels;
+    }
+    free(values);
+    return st;
+}
+
+/* The schedule as it was: selection, importance, and the steps of the last choices. */
+static zf_status_t put_schedule(zfi_loader_t *loader, zfi_run_t *into, zf_error_t *err) {
+    const zfi_saved_t *saved = &loader->saved;
+    zf_status_t st = ZF_OK;
+    into->clock.t = saved->step;
+    into->clock.epoch_end = saved->epoch_end;
+    for (uint32_t c = 0; c < into->plan.n_cohorts && has_chosen(loader); c++) {
+        uint64_t step = saved->n_cohorts == into->plan.n_cohorts ? saved->last_choice[c] : 0;
+        into->clock.last_choice[c] = step ? step : saved->step;
+    }
+    for (uint32_t i = 0; i < into->plan.n_matrices && has_chosen(loader); i++)
+        put_selected(&into->state, i, NULL); /* all, but where the checkpoint has a choice */
+    for (uint32_t p = 0; p < saved->n_params && !st; p++) {
+        const uint8_t *selected = loader->selected[p];
+        const zfi_param_t *here = loader->ids[p] == ZF_NO_ID ? NULL : &into->params[loader->ids[p]];
+        for (uint32_t m = 0; selected && m < here->n_matrices; m++) {
+            put_selected(&into->state, here->first_matrix + m, selected);
+            selected += into->plan.matrices[here->first_matrix + m].n_channels;
         }
+        if (here)
+            st = put_importance(loader, p, &into->state, err);
     }
     return st;
 }
@@ -237,9 +264,11 @@ static zf_status_t carry_missing(zfi_loader_t *loader, zfi_run_t *into, zf_error
     return st;
 }
 
-zf_status_t zfi_loader_begin(zfi_loader_t *loader, zfi_replacement_t *out, zf_error_t *err) {
-    if (loader->is_in_place)
-        return zfi_replace_begin_in_place(loader->slot, out, err);
+static zf_status_t begin(zfi_loader_t *loader, zfi_replacement_t *out, zf_error_t *err) {
+    if (loader->is_in_place) {
+        zfi_replace_begin_in_place(loader->slot, out);
+        return ZF_OK;
+    }
     if (!loader->gives_up)
         return zfi_replace_begin(loader->slot, NULL, 0, ZFI_BEGIN_BESIDE, out, err);
     zfi_log(loader->run->engine, ZF_LOG_WARN, "state",
@@ -250,39 +279,44 @@ zf_status_t zfi_loader_begin(zfi_loader_t *loader, zfi_replacement_t *out, zf_er
     return st;
 }
 
-/* That the run goes on from. A parameter that the checkpoint lacks may have had more updates than that has steps. */
-static uint64_t count_steps(const zfi_loader_t *loader, const zfi_run_t *into) {
+/* Submitted steps that the run goes on from. A parameter that the checkpoint lacks may have had more updates than that
+ * has steps. */
+static uint64_t count_steps(const zfi_loader_t *loader) {
     const zfi_clock_t *clock = &loader->run->clock;
-    uint64_t n = loader->saved.clocks[ZFI_CLOCK_T][0] + loader->saved.clocks[ZFI_CLOCK_STEPS_BEFORE][0];
-    int keeps = loader->n_missing && into != loader->run;
+    uint64_t n = loader->saved.n_submitted;
+    int keeps = loader->n_missing && !loader->is_in_place;
     return keeps && clock->t + clock->steps_before > n ? clock->t + clock->steps_before : n;
 }
 
-static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
-    const zfi_saved_t *saved = &loader->saved;
+static zf_status_t fill(zfi_loader_t *loader, zfi_run_t *into, zf_error_t *err) {
+    zf_status_t st = read_saved(loader, &into->state, err);
+    if (!st && loader->n_missing && !loader->is_in_place)
+        st = carry_missing(loader, into, err);
+    return !st && loader->continues ? put_schedule(loader, into, err) : st;
+}
+
+static zf_status_t load_into(zfi_loader_t *loader, zf_error_t *err) {
     zfi_replacement_t replacement;
     zfi_run_t *into = NULL;
     zf_status_t st = loader->n_missing && zfi_is_sharded(loader->run->engine)
                          ? zfi_gathering_counts(&loader->run->ranks, loader->run->hs.n)
-                         : 0;
+                         : ZF_OK;
     if (!st)
-        st = zfi_loader_begin(loader, &replacement, err);
+        st = begin(loader, &replacement, err);
     int has_begun = !st;
     if (!st) {
         into = replacement.into;
-        st = saved->is_compact ? read_saved(loader, &into->state, err) : carry_saved(loader, into, err);
+        st = fill(loader, into, err);
     }
-    if (!st && loader->n_missing && into != loader->run)
-        st = carry_missing(loader, into, err);
-    st = saved->is_compact ? zfi_own_agree(loader, st, err) : zfi_together_meet(loader->together, st, err);
+    st = zfi_own_agree(loader, st, err);
     if (st) {
         if (has_begun)
             zfi_replace_cancel(&replacement, err);
         return st;
     }
-    into->clock.steps_before = count_steps(loader, into);
-    into->clock.n_applied = saved->clocks[ZFI_CLOCK_N_APPLIED][0];
-    into->clock.n_skipped = saved->clocks[ZFI_CLOCK_N_SKIPPED][0];
+    into->clock.steps_before = count_steps(loader) - into->clock.t;
+    into->clock.n_applied = loader->saved.n_applied;
+    into->clock.n_skipped = loader->saved.n_skipped;
     into->clock.next_job = 0;
     zfi_window_start(&into->windows);
     return zfi_replace_commit(&replacement, err);
@@ -293,28 +327,26 @@ static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
 /* Moments of one rule mean nothing to another. */
 static zf_status_t check_rules(const zfi_loader_t *loader, zf_error_t *err) {
     for (uint32_t p = 0; p < loader->saved.n_params; p++) {
-        const zfi_param_t *there = &loader->saved.params[p].param, *here;
+        const zfi_group_rule_t *there = &loader->saved.rules[loader->saved.params[p].group];
+        const zfi_param_t *here;
         if (loader->ids[p] == ZF_NO_ID)
             continue;
         here = &loader->run->params[loader->ids[p]];
-        if (!zfi_rule_is_alike(there->rule, here->rule))
+        if (!zfi_rule_is_alike(there, here->rule))
             return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
                              "\"%.100s\" was saved with the update rule \"%s\" of %u moment(s); its group %u has "
                              "\"%s\" of %u: bind the rule that the weights were trained with",
-                             here->name, there->rule->name, there->rule->n_moments, here->group, here->rule->name,
+                             here->name, there->name, there->n_moments, here->group, here->rule->name,
                              here->rule->n_moments);
     }
     return ZF_OK;
 }
 
-/* The checkpoint's tensors, which are all read before anything is changed. The ranks share the work; of an exact one
- * that is taken as a compact one each computes with checksums of its own. */
-static zf_status_t check_tensors(zfi_loader_t *loader, int is_exact, zf_error_t *err) {
-    int is_shared = is_exact || loader->saved.is_compact;
-    uint32_t n = is_shared ? loader->together->n_ranks : 1, first = is_shared ? loader->together->rank : 0;
+/* The checkpoint's tensors, which are all read before anything is changed. The ranks share the work. */
+static zf_status_t check_tensors(zfi_loader_t *loader, zf_error_t *err) {
     zf_status_t st = ZF_OK;
-    for (uint32_t p = first; p < loader->saved.n_params && !st; p += n)
-        st = zfi_state_check_tensors(loader->store, &loader->saved, p, err);
+    for (uint32_t p = loader->together->rank; p < loader->saved.n_params && !st; p += loader->together->n_ranks)
+        st = zfi_state_check_param(loader->store, &loader->saved, &loader->saved.params[p], err);
     return zfi_together_meet(loader->together, st, err);
 }
 
@@ -327,25 +359,19 @@ static zf_status_t check_own(zfi_loader_t *loader, zf_error_t *err) {
     return st ? st : zfi_own_agree(loader, read_saved(loader, NULL, err), err);
 }
 
-/* How it is loaded: each way has meetings of its own. */
-enum { EXACT, COMPACT, TAKEN_AS_COMPACT };
-static const char *const kinds[] = {"exact", "compact", "not exact"};
-
 /* What every rank must find alike. */
 typedef struct found {
     uint32_t part, index_crc; /* of one part one index */
-    uint32_t flags, kind, n_params, n_missing;
+    uint32_t flags, continues, n_params, n_missing;
     uint32_t is_in_place, gives_up; /* the last: what each may find otherwise */
 } found_t;
 
-static zf_status_t compare_ranks(zfi_loader_t *loader, uint32_t flags, int is_exact, zf_error_t *err) {
+static zf_status_t compare_ranks(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) {
     zfi_together_t *together = loader->together;
     const found_t own = {together->part.number,
                          loader->saved.index_crc,
                          flags,
-                         is_exact                   ? EXACT
-                         : loader->saved.is_compact ? COMPACT
-                                                    : TAKEN_AS_COMPACT,
+                         (uint32_t)loader->continues,
                          loader->saved.n_params - loader->n_extra,
                          loader->n_missing,
                          (uint32_t)loader->is_in_place,
@@ -360,10 +386,12 @@ static zf_status_t compare_ranks(zfi_loader_t *loader, uint32_t flags, int is_ex
         if (memcmp(&all[r].flags, &all[0].flags, offsetof(found_t, is_in_place) - offsetof(found_t, flags)) != 0 ||
             (all[r].part == all[0].part && all[r].index_crc != all[0].index_crc))
             st = zfi_error_by(err, ZF_ERR_RANKS, r, "state",
-                              "rank %u and rank 0 do not load the same: index %08x and %08x, flags 0x%x and 0x%x, %s "
-                              "and %s, %u and %u parameters; give every rank the same checkpoint and the same flags",
-                              r, all[r].index_crc, all[0].index_crc, all[r].flags, all[0].flags, kinds[all[r].kind],
-                              kinds[all[0].kind], all[r].n_params, all[0].n_params);
+                              "rank %u and rank 0 do not load the same: index %08x and %08x, flags 0x%x and 0x%x, "
+                              "schedules that %s and that %s, %u and %u parameters; give every rank the same "
+                              "checkpoint, flags and configuration",
+                              r, all[r].index_crc, all[0].index_crc, all[r].flags, all[0].flags,
+                              all[r].continues ? "go on" : "begin again", all[0].continues ? "go on" : "begin again",
+                              all[r].n_params, all[0].n_params);
     zfi_together_drop(together, all);
     return st;
 }
@@ -387,82 +415,79 @@ static zf_status_t check_looked(const zfi_loader_t *loader, zf_error_t *err) {
                      "it was exchanged for another while the ranks compared what they load: load once more");
 }
 
-/* [n] The index's; NULL without memory. */
+/* The index's; NULL without memory. */
 static uint32_t *keep_checksums(const zfi_saved_t *saved) {
-    uint32_t *out = malloc((zfi_count_tensors(saved) + 1) * sizeof *out), n = 0;
-    for (zfi_tensor_walk_t at = {0}; out && zfi_next_tensor(saved, &at);)
-        out[n++] = at.tensor->crc;
+    uint32_t *out = malloc(((size_t)saved->n_params * ZFI_SAVED_ARRAYS + 1) * sizeof *out);
+    for (uint32_t i = 0; out && i < saved->n_params * ZFI_SAVED_ARRAYS; i++)
+        out[i] = saved->params[i / ZFI_SAVED_ARRAYS].tensors[i % ZFI_SAVED_ARRAYS].crc;
     return out;
 }
 
-/* Everything that can be said before anything is changed; all ranks come to the same. */
-static zf_status_t examine(zfi_loader_t *loader, uint32_t flags, int *out_is_exact, zf_error_t *err) {
-    zf_status_t st = zfi_state_open(loader->store, &loader->saved, err);
-    if (!st)
-        st = check_looked(loader, err);
+/* What the checkpoint and this run say by themselves. */
+static zf_status_t compare_run(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) {
+    zf_status_t st = check_looked(loader, err);
     if (!st)
         st = zfi_state_check_part(&loader->saved, loader->together, flags, err);
-    if (!st && loader->together->is_apart && !loader->saved.is_compact)
-        st = zfi_error(err, ZF_ERR_CHECKPOINT, "state",
-                       "it is exact, and ZF_STATE_OWN loads compact ones: save with ZF_STATE_COMPACT, or load without "
-                       "ZF_STATE_OWN from a store that has all of it");
     if (!st)
         st = match(loader, flags, err);
     if (!st)
         st = check_rules(loader, err);
     if (!st && !(loader->crcs = keep_checksums(&loader->saved)))
         st = zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for checksums");
-    *out_is_exact = 0;
-    if (!st) {
-        *out_is_exact = fits_exactly(loader);
-        loader->is_in_place = zfi_replace_is_lossless(loader->run);
-        loader->gives_up =
-            !loader->is_in_place && !loader->n_missing && !zfi_memory_has_room_beside(&loader->run->ranks);
-    }
+    if (!st)
+        st = find_whether_it_goes_on(loader, err);
+    if (!st && !loader->continues && (flags & ZF_STATE_CONTINUE))
+        st = zfi_error(err, ZF_ERR_CHECKPOINT, "state", "its schedule cannot go on where it was: %s", loader->why);
+    return st;
+}
+
+/* Everything that can be said before anything is changed; all ranks come to the same. */
+static zf_status_t examine(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) {
+    zf_status_t st = zfi_state_open(loader->store, &loader->saved, err);
+    if (!st)
+        st = compare_run(loader, flags, err);
+    loader->is_in_place = !st && zfi_replace_is_lossless(loader->run);
+    loader->gives_up =
+        !st && !loader->is_in_place && !loader->n_missing && !zfi_memory_has_room_beside(&loader->run->ranks);
     st = zfi_together_meet(loader->together, st, err);
     if (!st && zfi_together_meets(loader->together))
-        st = compare_ranks(loader, flags, *out_is_exact, err);
+        st = compare_ranks(loader, flags, err);
     if (!st) /* another model's tensors are not read at all */
-        st = loader->together->is_apart ? check_own(loader, err) : check_tensors(loader, *out_is_exact, err);
+        st = loader->together->is_apart ? check_own(loader, err) : check_tensors(loader, err);
     return st;
 }
 
 /* loader->run may be gone by now. */
-static void report_load(const zfi_loader_t *loader, int is_exact, zf_state_report_t *report) {
+static void report_load(const zfi_loader_t *loader, zf_state_report_t *report) {
     const zfi_engine_t *engine = loader->together->engine;
     zfi_state_report(&loader->saved, loader->store, report);
-    report->is_exact = is_exact;
+    report->continues = loader->continues;
     report->n_params = loader->saved.n_params - loader->n_extra;
     report->n_missing = loader->n_missing;
     report->n_extra = loader->n_extra;
-    zfi_log(engine, is_exact || loader->saved.is_compact ? ZF_LOG_INFO : ZF_LOG_WARN, "state",
+    zfi_log(engine, loader->continues ? ZF_LOG_INFO : ZF_LOG_WARN, "state",
             "loaded %u parameters at step %" PRIu64 "%s%s", report->n_params, report->step,
-            is_exact ? ", to the bit" : "; the schedule begins anew with its warm-up",
-            is_exact || loader->saved.is_compact ? "" : ", although the checkpoint is exact:");
-    if (!is_exact && !loader->saved.is_compact)
-        zfi_log(engine, ZF_LOG_WARN, "state", "... %s", loader->why);
+            loader->continues ? "" : "; the schedule begins again with its warm-up: ",
+            loader->continues ? "" : loader->why);
 }
 
-static zf_status_t load(zfi_loader_t *loader, uint32_t flags, zf_state_report_t *report, zf_error_t *err) {
-    int is_exact;
-    zf_status_t st = examine(loader, flags, &is_exact, err);
-    if (st)
-        return st;
-    if (!is_exact && (flags & ZF_STATE_EXACT))
-        return zfi_error(err, ZF_ERR_CHECKPOINT, "state", "it cannot be continued to the bit: %s",
-                         loader->saved.is_compact ? "it was saved compact, without open windows" : loader->why);
-    st = is_exact ? zfi_load_exact(loader, err) : load_compact(loader, err);
-    if (!st)
-        report_load(loader, is_exact, report);
-    return st;
+static void free_loader(zfi_loader_t *loader) {
+    for (uint32_t p = 0; loader->selected && p < loader->saved.n_params; p++)
+        free(loader->selected[p]);
+    free(loader->selected);
+    free(loader->ids);
+    free(loader->crcs);
+    zfi_saved_free(&loader->saved);
 }
 
 zf_status_t zfi_state_read_into(zfi_run_t **slot, zfi_store_t *store, uint32_t flags, zfi_together_t *together,
                                 zf_state_report_t *report, zf_error_t *err) {
     zfi_loader_t loader = {.slot = slot, .run = *slot, .store = store, .together = together};
-    zf_status_t st = load(&loader, flags, report, err);
-    free(loader.ids);
-    free(loader.crcs);
-    zfi_saved_free(&loader.saved);
+    zf_status_t st = examine(&loader, flags, err);
+    if (!st)
+        st = load_into(&loader, err);
+    if (!st)
+        report_load(&loader, report);
+    free_loader(&loader);
     return st;
 }

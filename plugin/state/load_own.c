@@ -1,143 +1,121 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/state/load_own.c - what of a tensor this rank keeps (contract in state/loader.h).
  *
- * A tensor with a value per element is the parameter itself, or some of its matrices. A compact checkpoint may be cut
- * otherwise than the run; then the run's matrices are looked for in it, not the saved ones. Where each rank keeps a
- * part of the state it reads that alone, and the checksum is joined over the ranks (state/spread.h). */
+ * A tensor with a value per element is the parameter itself. Where each rank keeps a part of the state it reads that
+ * alone, and the checksum is joined over the ranks (state/spread.h). */
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "plan/slice.h"
+#include "replay/state_arrays.h"
 #include "state/loader.h"
 #include "state/spread.h"
 
-/* A range of a tensor. */
-typedef struct range {
-    uint32_t matrix;     /* of the run: number ... */
-    uint64_t at;         /* ... and where its values begin in the tensor */
-    uint64_t first, end; /* values of it */
-} range_t;
-
-/* All that the ranges of a tensor depend on. */
-typedef struct own {
-    const zfi_loader_t *loader;
-    const zfi_saved_param_t *param;
-    const zfi_saved_tensor_t *tensor;
-    const zfi_param_t *here;
-    int is_whole; /* all of it is read, whoever keeps it */
-} own_t;
-
-static own_t own_of(const zfi_loader_t *loader, uint32_t p, const zfi_saved_tensor_t *tensor) {
-    const zfi_ranks_t *ranks = &loader->run->ranks;
-    return (own_t){.loader = loader,
-                   .param = &loader->saved.params[p],
-                   .tensor = tensor,
-                   .here = &loader->run->params[loader->ids[p]],
-                   .is_whole = !zfi_is_sharded(loader->run->engine) ||
-                               zfi_spread_is_gathered(ranks, loader->together, loader->ids[p])};
+/* Whether all of a tensor is read, also what others keep. */
+static int is_read_whole(const zfi_loader_t *loader, uint32_t p) {
+    return !zfi_is_sharded(loader->run->engine) ||
+           zfi_spread_is_gathered(&loader->run->ranks, loader->together, loader->ids[p]);
 }
 
-/* The i-th range, after range i - 1 (or zeros); 0: there is none. */
-static int next_range(const own_t *own, uint32_t i, range_t *range) {
-    const zfi_matrix_t *matrices = own->loader->run->plan.matrices;
-    int is_compact = own->loader->saved.is_compact;
-    if (i == (is_compact ? own->here->n_matrices : own->tensor->n_matrices))
-        return 0;
-    if (i)
-        range->at += matrices[range->matrix].rows * matrices[range->matrix].cols;
-    range->matrix = own->here->first_matrix + (is_compact ? i : own->tensor->matrices[i]);
-    const zfi_matrix_t *matrix = &matrices[range->matrix];
-    range->first = own->is_whole ? 0 : matrix->own.first;
-    range->end = own->is_whole ? matrix->rows * matrix->cols : matrix->own.first + matrix->own.n;
-    return 1;
+/* What of a matrix is read: elements of it. */
+static zfi_slice_t range_of(const zfi_loader_t *loader, uint32_t p, uint32_t number) {
+    const zfi_matrix_t *matrix = &loader->run->plan.matrices[number];
+    return is_read_whole(loader, p) ? (zfi_slice_t){.n = matrix->rows * matrix->cols} : matrix->own;
 }
 
-/* Values [first, first + n) of a matrix, as far as this rank keeps them. */
-static zf_status_t put(const own_t *own, zfi_state_io_t *io, uint32_t number, uint64_t first, uint64_t n,
-                       const unsigned char *from, zf_error_t *err) {
-    const zfi_slice_t *kept = &io->state->plan->matrices[number].own;
+/* Elements [first, first + n) of a matrix, as far as this rank keeps them. */
+static zf_status_t put(const zfi_state_t *into, zfi_saved_array_t array, uint32_t number, uint64_t first, uint64_t n,
+                       const float *from, zf_error_t *err) {
+    const zfi_slice_t *kept = &into->plan->matrices[number].own;
     uint64_t begin, end;
     zfi_overlap(first, n, kept->first, kept->first + kept->n, &begin, &end);
-    if (begin < end)
-        own->tensor->array->put(io, &(zfi_state_at_t){number, own->tensor->step, first + begin, end - begin},
-                                from + begin * zfi_saved_elem_nbytes(own->param, own->tensor));
-    return io->status ? zfi_error(err, io->status, "state", "the device did not take %s of \"%s\"",
-                                  own->tensor->array->name, own->param->param.name)
-                      : ZF_OK;
+    zf_status_t st =
+        begin < end ? zfi_state_put(into, (zfi_array_t)array, number, first + begin, end - begin, from + begin) : ZF_OK;
+    return st ? zfi_error(err, st, "state", "the device did not take %s of \"%s\"", zfi_saved_name(array),
+                          into->side->params[into->plan->matrices[number].param].name)
+              : ZF_OK;
 }
 
-static zf_status_t read_range(const own_t *own, const range_t *range, zfi_state_io_t *io, unsigned char *block,
-                              uint32_t *crc, zf_error_t *err) {
-    const zfi_saved_t *saved = &own->loader->saved;
-    const zfi_saved_tensor_t *tensor = own->tensor;
-    zfi_value_check_t check = {.saved = saved, .param = own->param, .tensor = tensor};
-    size_t elem = zfi_saved_elem_nbytes(own->param, tensor);
-    uint64_t most = ZFI_STATE_BLOCK / elem, n;
+static zf_status_t read_matrix(zfi_loader_t *loader, uint32_t p, zfi_saved_array_t array, uint32_t number,
+                               const zfi_state_t *into, float *block, zf_error_t *err) {
+    enum { MOST = ZFI_STATE_BLOCK / sizeof(float) };
+    zfi_saved_param_t *param = &loader->saved.params[p];
+    zfi_saved_tensor_t *tensor = &param->tensors[array];
+    uint64_t base = loader->run->plan.matrices[number].param_offset, n;
+    zfi_slice_t range = range_of(loader, p, number);
     zf_status_t st = ZF_OK;
-    for (uint64_t first = range->first; first < range->end && !st; first += n) {
-        uint64_t at = (range->at + first) * elem;
-        n = range->end - first < most ? range->end - first : most;
-        st = zfi_store_read(own->loader->store, saved->files[tensor->file].name, tensor->offset + at, block, n * elem,
-                            err);
+    for (; range.n && !st; range.first += n, range.n -= n) {
+        uint64_t at = (base + range.first) * sizeof *block;
+        n = range.n < MOST ? range.n : MOST;
+        st = zfi_store_read(loader->store, loader->saved.files[param->file].name, tensor->offset + at, block,
+                            n * sizeof *block, err);
         if (st)
             return st;
-        zfi_spread_add(crc, block, n * elem, tensor->nbytes - at - n * elem);
-        st = zfi_state_check_block(&check, at, block, n * elem, err);
-        if (!st && io)
-            st = put(own, io, range->matrix, first, n, block, err);
+        zfi_spread_add(&tensor->crc, block, n * sizeof *block, tensor->nbytes - at - n * sizeof *block);
+        st = zfi_state_check_values(&loader->saved, param, array, base + range.first, block, n, err);
+        if (!st && into)
+            st = put(into, array, number, range.first, n, block, err);
     }
     return st;
 }
 
-static zf_status_t damaged(const zfi_tensor_walk_t *at, zf_error_t *err) {
+static zf_status_t damaged(const zfi_saved_param_t *param, zfi_saved_array_t array, zf_error_t *err) {
     return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
                      "%s of \"%s\" is damaged, or was changed while it was read: load another checkpoint",
-                     at->param ? at->tensor->array->name : zfi_state_steps[at->number].name,
-                     at->param ? at->param->param.name : "the steps");
+                     zfi_saved_name(array), param->name);
 }
 
 zf_status_t zfi_own_want(const zfi_loader_t *loader, zf_error_t *err) {
+    const zfi_saved_t *saved = &loader->saved;
     zf_status_t st = ZF_OK;
-    for (zfi_tensor_walk_t at = {0}; !st && zfi_next_tensor(&loader->saved, &at);) {
-        int is_read = loader->ids[at.number] != ZF_NO_ID && (at.tensor->array->flags & ZFI_ARRAY_PER_ELEMENT);
-        own_t own = is_read ? own_of(loader, at.number, at.tensor) : (own_t){0};
-        size_t elem = zfi_saved_elem_nbytes(at.param, at.tensor);
-        range_t range = {0};
-        for (uint32_t i = 0; is_read && !st && next_range(&own, i, &range); i++)
-            if (range.first < range.end)
-                st = zfi_store_want(loader->store, loader->saved.files[at.tensor->file].name,
-                                    at.tensor->offset + (range.at + range.first) * elem,
-                                    (range.end - range.first) * elem, err);
-    }
+    for (uint32_t p = 0; p < saved->n_params; p++)
+        for (int a = 0; a <= ZFI_SAVED_V && loader->ids[p] != ZF_NO_ID; a++) {
+            const zfi_param_t *here = &loader->run->params[loader->ids[p]];
+            const zfi_saved_tensor_t *tensor = &saved->params[p].tensors[a];
+            for (uint32_t m = here->first_matrix; m < here->first_matrix + here->n_matrices && tensor->nbytes && !st;
+                 m++) {
+                zfi_slice_t range = range_of(loader, p, m);
+                if (range.n)
+                    st = zfi_store_want(loader->store, saved->files[saved->params[p].file].name,
+                                        tensor->offset +
+                                            (loader->run->plan.matrices[m].param_offset + range.first) * sizeof(float),
+                                        range.n * sizeof(float), err);
+            }
+        }
     return st;
 }
 
-zf_status_t zfi_own_read(zfi_loader_t *loader, uint32_t p, zfi_saved_tensor_t *tensor, zfi_state_io_t *io,
+zf_status_t zfi_own_read(zfi_loader_t *loader, uint32_t p, zfi_saved_array_t array, const zfi_state_t *into,
                          zf_error_t *err) {
-    own_t own = own_of(loader, p, tensor);
-    unsigned char *block = malloc(ZFI_STATE_BLOCK);
-    range_t range = {0};
-    uint32_t crc = 0;
+    const zfi_param_t *here = &loader->run->params[loader->ids[p]];
+    zfi_saved_tensor_t *tensor = &loader->saved.params[p].tensors[array];
+    float *block = malloc(ZFI_STATE_BLOCK);
+    uint32_t need = tensor->crc;
     zf_status_t st = block ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a block of a checkpoint");
-    for (uint32_t i = 0; !st && next_range(&own, i, &range); i++)
-        st = read_range(&own, &range, io, block, &crc, err);
+    tensor->crc = 0;
+    for (uint32_t m = here->first_matrix; m < here->first_matrix + here->n_matrices && !st; m++)
+        st = read_matrix(loader, p, array, m, into, block, err);
     free(block);
-    if (!st && own.is_whole && crc != tensor->crc && !tensor->lacks_crc)
-        st = damaged(&(zfi_tensor_walk_t){.param = &loader->saved.params[p], .tensor = tensor}, err);
-    if (own.is_whole)
-        tensor->lacks_crc = 0;
-    tensor->crc = crc;
+    if (!is_read_whole(loader, p))
+        return st;
+    if (!st && tensor->crc != need && !tensor->lacks_crc)
+        st = damaged(&loader->saved.params[p], array, err);
+    tensor->lacks_crc = 0;
     return st;
 }
 
 static zf_status_t join(zfi_loader_t *loader, zf_error_t *err) {
     zf_status_t st = zfi_spread_join(&loader->run->ranks, loader->ids, loader->together, &loader->saved, err);
-    uint32_t *crc = loader->crcs;
-    for (zfi_tensor_walk_t at = {0}; !st && zfi_next_tensor(&loader->saved, &at); crc++)
-        if (at.tensor->lacks_crc)
-            *crc = at.tensor->crc, at.tensor->lacks_crc = 0;
-        else if (at.tensor->crc != *crc)
-            st = damaged(&at, err);
+    for (uint64_t i = 0; i < (uint64_t)loader->saved.n_params * ZFI_SAVED_ARRAYS && !st; i++) {
+        zfi_saved_param_t *param = &loader->saved.params[i / ZFI_SAVED_ARRAYS];
+        zfi_saved_tensor_t *tensor = &param->tensors[i % ZFI_SAVED_ARRAYS];
+        if (tensor->lacks_crc) {
+            loader->crcs[i] = tensor->crc;
+            tensor->lacks_crc = 0;
+        } else if (tensor->crc != loader->crcs[i]) {
+            st = damaged(param, (zfi_saved_array_t)(i % ZFI_SAVED_ARRAYS), err);
+        }
+    }
     return st;
 }
 

@@ -63,26 +63,6 @@ static zf_status_t make_second(zfi_engine_t *engine, zfi_param_t *params, uint32
     return ZF_OK;
 }
 
-static uint64_t largest_gradient(const zfi_plan_t *plan, const zfi_param_t *params) {
-    uint64_t most = 1;
-    for (uint32_t i = 0; i < plan->n_matrices; i++) {
-        const zfi_matrix_t *matrix = &plan->matrices[i];
-        uint64_t n = matrix->rows * matrix->cols * zfi_dtype_nbytes(params[matrix->param].grad_dtype);
-        if (n > most)
-            most = n;
-    }
-    return most;
-}
-
-static void free_scratch(zfi_replacement_t *replacement) {
-    for (uint32_t i = 0; replacement->overlay && i < replacement->n_overlay; i++)
-        free(replacement->overlay[i]);
-    free(replacement->overlay);
-    free(replacement->grad);
-    replacement->overlay = NULL;
-    replacement->grad = NULL;
-}
-
 int zfi_replace_is_lossless(const zfi_run_t *run) {
     const zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
     for (uint32_t i = 0; i < run->n_params; i++)
@@ -138,17 +118,6 @@ static zf_status_t give_up(zfi_replacement_t *replacement) {
     return ZF_OK;
 }
 
-static zf_status_t make_scratch(zfi_replacement_t *out, zf_error_t *err) {
-    out->n_overlay = out->into->plan.n_matrices;
-    out->overlay = calloc(out->n_overlay, sizeof *out->overlay);
-    out->grad = malloc(largest_gradient(&out->into->plan, out->into->params));
-    if (out->overlay && out->grad)
-        return ZF_OK;
-    zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the largest gradient of a matrix");
-    zfi_replace_cancel(out, err);
-    return ZF_ERR_MEMORY;
-}
-
 zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_params, zfi_begin_t how,
                               zfi_replacement_t *out, zf_error_t *err) {
     zfi_run_t *run = *slot;
@@ -170,12 +139,11 @@ zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_
         out->run = *slot = out->into;
     if (st && out->has_given_up)
         end_instance(engine, err);
-    return st ? st : make_scratch(out, err);
+    return st;
 }
 
-zf_status_t zfi_replace_begin_in_place(zfi_run_t **slot, zfi_replacement_t *out, zf_error_t *err) {
+void zfi_replace_begin_in_place(zfi_run_t **slot, zfi_replacement_t *out) {
     *out = (zfi_replacement_t){.slot = slot, .run = *slot, .into = *slot};
-    return make_scratch(out, err);
 }
 
 /* A run filled in place begins again: what bind_params left. */
@@ -203,7 +171,6 @@ void zfi_replace_cancel(zfi_replacement_t *replacement, const zf_error_t *err) {
         zfi_run_free(replacement->into);
     else
         begin_again(replacement->run);
-    free_scratch(replacement);
 }
 
 /* ---- commit ------------------------------------------------------------------------------------------------------ */
@@ -212,11 +179,10 @@ void zfi_replace_cancel(zfi_replacement_t *replacement, const zf_error_t *err) {
 static void set_timelines(zfi_run_t *run) {
     const zfi_clock_t *clock = &run->clock;
     zfi_timelines_t *lines = &run->engine->lines;
-    uint64_t first_due = clock->n_due ? clock->due[0].first_job : clock->next_job;
 #define RESET_BY_STEP(line) zfi_timeline_set(line, clock->t)
+#define RESET_BY_NEXT(line) zfi_timeline_set(line, clock->t + 1)
 #define RESET_AHEAD(line) zfi_timeline_set(line, clock->t + 2)
 #define RESET_BY_JOB(line) zfi_timeline_set(line, clock->next_job)
-#define RESET_BY_PUBLICATION(line) zfi_timeline_set(line, first_due)
 #define RESET_BY_RECORD(line) zfi_timeline_set(line, clock->t * run->plan.n_record_parts)
 #define RESET_KEPT(line) (void)0
 #define RESET(name, counts, writer, rule) RESET_##rule(&lines->name);
@@ -235,10 +201,8 @@ static void set_clocks(zfi_run_t *run) {
     zfi_interval_resume(&run->plan, &run->clock, &run->sel);
     set_timelines(run);
     zfi_workers_restart(run->workers, clock->next_job);
-    /* a choice of step t: its maps and state are in place, what is left is to show it */
     clock->has_begun = 0;
-    for (uint32_t c = 0; c < run->plan.n_cohorts && clock->t; c++)
-        zfi_row(&run->rows, clock->t)->chooses[c] = clock->waiting_choice && clock->last_choice[c] == clock->t;
+    zfi_row(&run->rows, clock->t)->t = UINT64_MAX; /* nothing is reported of a step that was made elsewhere */
     atomic_store(&count->steps, clock->t + clock->steps_before);
     __atomic_store_n(&run->engine->totals->n_applied, clock->n_applied, __ATOMIC_RELAXED);
     __atomic_store_n(&run->engine->totals->n_skipped, clock->n_skipped, __ATOMIC_RELAXED);
@@ -247,45 +211,16 @@ static void set_clocks(zfi_run_t *run) {
     zfi_memory_bound(&run->ranks);
 }
 
-static zf_status_t catch_up_step(const zfi_state_t *state, uint64_t t, void *grad) {
-    zfi_state_io_t io = {.state = state};
-    const zfi_state_array_t *slot = zfi_state_array_find("slot", 4);
-    zf_status_t st = zfi_exchange_put_step(state, t);
-    for (uint32_t i = 0; i < state->plan->n_matrices && !st; i++) {
-        const zfi_matrix_t *matrix = &state->plan->matrices[i];
-        const zfi_state_at_t at = {.matrix = i, .step = t, .n = matrix->rows * matrix->cols};
-        if (!slot->has(&io, &at))
-            continue;
-        if (zfi_is_sharded(state->engine))
-            memset(grad, 0, at.n * zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype));
-        slot->get(&io, &at, grad);
-        st = zfi_exchange_catch_up(state, t, i, grad);
-    }
-    return st;
-}
-
-/* The device's copies run ahead once more over the open slots, from the host's state. */
-static zf_status_t fill_device(const zfi_state_t *state, void *grad) {
-    uint64_t first = state->windows->clock->t + 1;
-    zf_status_t st = zfi_tables_place(state->side, NULL); /* k may have been loaded */
+/* The device's maps, copies of selected channels and visible values, from the host's state. */
+static zf_status_t fill_device(const zfi_state_t *state) {
+    zf_status_t st = zfi_tables_place(state->side, NULL);
     if (!st)
         st = zfi_exchange_put_maps(state);
     if (!st)
         st = zfi_exchange_reload_selected(state, 0, state->plan->n_matrices);
     for (uint32_t i = 0; i < state->plan->n_matrices && !st; i++)
-        st = zfi_exchange_put_visible(state, i, NULL);
-    for (uint32_t c = 0; c < state->plan->n_cohorts; c++)
-        if (state->windows->clock->window_first[c] < first)
-            first = state->windows->clock->window_first[c];
-    for (; first <= state->windows->clock->t && !st; first++)
-        if (zfi_row(state->windows->rows, first)->scalars.applied)
-            st = catch_up_step(state, first, grad);
+        st = zfi_exchange_put_visible(state, i);
     return st;
-}
-
-static zf_status_t resume_due(zfi_publishing_t *publishing, const zfi_publisher_t *by) {
-    by->resume(publishing);
-    return zfi_send(publishing->engine);
 }
 
 /* The new run goes on from where its clocks are. */
@@ -293,17 +228,12 @@ static zf_status_t resume(const zfi_replacement_t *replacement) {
     zfi_run_t *run = replacement->into;
     run->clock.has_loaded = 1;
     set_clocks(run);
-    zf_status_t st = fill_device(&run->state, replacement->grad);
-    for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
-        if (replacement->overlay[i])
-            st = zfi_exchange_put_visible(&run->state, i, replacement->overlay[i]);
+    zf_status_t st = fill_device(&run->state);
     zfi_shards_forget(&run->buckets, &run->shards);
     if (!st)
         st = zfi_publish_share_all(&run->ranks, 0);
     if (!st)
         st = zfi_guard_start(&run->side);
-    if (!st)
-        st = resume_due(&run->publishing, run->publisher);
     if (!st)
         zfi_window_prepare(&run->windows);
     return st;
@@ -319,6 +249,5 @@ zf_status_t zfi_replace_commit(zfi_replacement_t *replacement, zf_error_t *err) 
     }
     if (into != run)
         zfi_run_free(over);
-    free_scratch(replacement);
     return st ? zfi_error(err, st, "state", "the device did not take the loaded state") : ZF_OK;
 }

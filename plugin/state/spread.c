@@ -10,7 +10,6 @@
 #include "ranks/gathering.h"
 #include "ranks/groups.h"
 #include "ranks/ranks.h"
-#include "step/exchange.h"
 
 int zfi_spread_gathers(const zfi_ranks_t *ranks, const zfi_together_t *together) {
     return ranks->buckets->is_owner && !together->is_apart && (together->is_alone || zfi_has_experts(ranks->reduction));
@@ -27,14 +26,13 @@ static int is_dealt(const zfi_ranks_t *ranks, const zfi_together_t *together, ui
     return !zfi_spread_is_gathered(ranks, together, id);
 }
 
-void zfi_spread_share(const zfi_ranks_t *ranks, const zfi_state_array_t *array, const zfi_state_shape_t *shape,
-                      const zfi_matrix_t *saved, uint32_t matrix, const zfi_together_t *together, uint64_t *out_first,
-                      uint64_t *out_end) {
+void zfi_spread_share(const zfi_ranks_t *ranks, zfi_saved_array_t array, uint64_t n, uint32_t matrix,
+                      const zfi_together_t *together, uint64_t *out_first, uint64_t *out_end) {
     *out_first = 0;
-    *out_end = array->length(shape, saved);
+    *out_end = n;
     if (ranks->buckets->n == 0)
         return;
-    if ((array->flags & ZFI_ARRAY_PER_ELEMENT) && is_dealt(ranks, together, ranks->plan->matrices[matrix].param)) {
+    if (zfi_saved_is_by_element(array) && is_dealt(ranks, together, ranks->plan->matrices[matrix].param)) {
         const zfi_matrix_t *of = &ranks->plan->matrices[matrix];
         const zfi_slice_t *slice = &of->slices[ranks->buckets->holders[of->holders].place.rank];
         *out_first = slice->first;
@@ -52,15 +50,19 @@ void zfi_spread_add(uint32_t *crc, const void *bytes, uint64_t nbytes, uint64_t 
     *crc ^= zfi_crc32_join(zfi_crc32(0, bytes, nbytes), 0, behind_nbytes);
 }
 
-/* Whether each rank has a share of a tensor: else it is rank 0's, though all may have read it. */
-static int has_shares(const zfi_ranks_t *ranks, const uint32_t *ids, const zfi_together_t *together,
-                      const zfi_tensor_walk_t *at) {
-    return at->param && (at->tensor->array->flags & ZFI_ARRAY_PER_ELEMENT) && ids[at->number] != ZF_NO_ID &&
-           is_dealt(ranks, together, ids[at->number]);
+/* Tensor i of a checkpoint: array i % ZFI_SAVED_ARRAYS of a parameter. */
+static zfi_saved_tensor_t *tensor_at(const zfi_saved_t *saved, uint64_t i) {
+    return &saved->params[i / ZFI_SAVED_ARRAYS].tensors[i % ZFI_SAVED_ARRAYS];
+}
+
+/* Whether each rank has a share of it: else it is rank 0's, though all may have read it. */
+static int has_shares(const zfi_ranks_t *ranks, const uint32_t *ids, const zfi_together_t *together, uint64_t i) {
+    uint32_t id = ids[i / ZFI_SAVED_ARRAYS];
+    return zfi_saved_is_by_element((zfi_saved_array_t)(i % ZFI_SAVED_ARRAYS)) && id != ZF_NO_ID &&
+           is_dealt(ranks, together, id);
 }
 
 typedef struct shares {
-    const zfi_saved_t *saved;
     const uint32_t *ids;
     const zfi_together_t *together;
     uint64_t n;    /* tensors */
@@ -68,19 +70,18 @@ typedef struct shares {
 } shares_t;
 
 /* Whose slices a tensor is made of; NULL: it is not dealt. */
-static const zfi_holders_t *holders_of(const zfi_ranks_t *ranks, const shares_t *shares, const zfi_tensor_walk_t *at) {
-    if (!has_shares(ranks, shares->ids, shares->together, at))
+static const zfi_holders_t *holders_of(const zfi_ranks_t *ranks, const shares_t *shares, uint64_t i) {
+    if (!has_shares(ranks, shares->ids, shares->together, i))
         return NULL;
-    uint32_t holders = ranks->plan->matrices[ranks->params[shares->ids[at->number]].first_matrix].holders;
-    return &ranks->buckets->holders[holders];
+    uint32_t first = ranks->params[shares->ids[i / ZFI_SAVED_ARRAYS]].first_matrix;
+    return &ranks->buckets->holders[ranks->plan->matrices[first].holders];
 }
 
 static void walk_shares(zfi_gathering_t *gathering, uint32_t rank) {
     const shares_t *shares = gathering->arg;
     const zfi_holders_t *holders = &gathering->ranks->buckets->holders[gathering->holders];
-    uint64_t i = 0;
-    for (zfi_tensor_walk_t at = {0}; zfi_next_tensor(shares->saved, &at); i++)
-        if (holders_of(gathering->ranks, shares, &at) == holders)
+    for (uint64_t i = 0; i < shares->n; i++)
+        if (holders_of(gathering->ranks, shares, i) == holders)
             zfi_gathering_pass(gathering, &shares->all[rank * shares->n + i], sizeof *shares->all);
 }
 
@@ -88,71 +89,45 @@ static void walk_shares(zfi_gathering_t *gathering, uint32_t rank) {
  * have a checkpoint. */
 static zf_status_t join_apart(zfi_ranks_t *ranks, const uint32_t *ids, zfi_together_t *together, zfi_saved_t *saved,
                               zf_error_t *err) {
-    shares_t shares = {.saved = saved, .ids = ids, .together = together, .n = zfi_count_tensors(saved)};
+    shares_t shares = {.ids = ids, .together = together, .n = (uint64_t)saved->n_params * ZFI_SAVED_ARRAYS};
     zfi_gathering_t gathering = {.ranks = ranks, .walk = walk_shares, .arg = &shares};
     const zfi_holders_t *holders;
-    uint64_t i = 0;
     zf_status_t st;
     shares.all = calloc((shares.n + 1) * together->meeting.n_ranks, sizeof *shares.all);
-    for (zfi_tensor_walk_t at = {0}; shares.all && zfi_next_tensor(saved, &at); i++)
-        if ((holders = holders_of(ranks, &shares, &at)))
-            shares.all[holders->place.rank * shares.n + i] = at.tensor->crc;
+    for (uint64_t i = 0; shares.all && i < shares.n; i++)
+        if ((holders = holders_of(ranks, &shares, i)))
+            shares.all[holders->place.rank * shares.n + i] = tensor_at(saved, i)->crc;
     st = shares.all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the checksums of all ranks");
     st = zfi_together_meet(together, st, err);
     if (!st && zfi_gathering_at_rest(&gathering))
         st = zfi_poisoned(together->engine, err);
-    i = 0;
-    for (zfi_tensor_walk_t at = {0}; !st && zfi_next_tensor(saved, &at); i++)
-        if ((holders = holders_of(ranks, &shares, &at)))
+    for (uint64_t i = 0; !st && i < shares.n; i++)
+        if ((holders = holders_of(ranks, &shares, i)))
             for (uint32_t r = 0; r < holders->place.n_ranks; r++)
-                at.tensor->crc ^= r == holders->place.rank ? 0 : shares.all[r * shares.n + i];
+                tensor_at(saved, i)->crc ^= r == holders->place.rank ? 0 : shares.all[r * shares.n + i];
     free(shares.all);
     return st;
 }
 
 zf_status_t zfi_spread_join(zfi_ranks_t *ranks, const uint32_t *ids, zfi_together_t *together, zfi_saved_t *saved,
                             zf_error_t *err) {
-    uint64_t n = zfi_count_tensors(saved), i = 0;
+    uint64_t n = (uint64_t)saved->n_params * ZFI_SAVED_ARRAYS;
     uint32_t *own, *all;
     if (together->is_alone)
         return zfi_together_meet(together, ZF_OK, err);
     if (together->is_apart && ranks->buckets->is_owner)
         return join_apart(ranks, ids, together, saved, err);
     own = calloc(n + 1, sizeof *own);
-    for (zfi_tensor_walk_t at = {0}; own && zfi_next_tensor(saved, &at); i++)
-        own[i] = together->rank == 0 || has_shares(ranks, ids, together, &at) ? at.tensor->crc : 0;
+    for (uint64_t i = 0; own && i < n; i++)
+        own[i] = together->rank == 0 || has_shares(ranks, ids, together, i) ? tensor_at(saved, i)->crc : 0;
     zf_status_t st = own ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the checksums of all ranks");
     st = zfi_together_tell(together, ZFI_AMONG_OWN, st, own, n * sizeof *own, (void **)&all, err);
     free(own);
-    i = 0;
-    for (zfi_tensor_walk_t at = {0}; !st && zfi_next_tensor(saved, &at); i++) {
-        at.tensor->crc = all[i];
+    for (uint64_t i = 0; !st && i < n; i++) {
+        tensor_at(saved, i)->crc = all[i];
         for (uint32_t r = 1; r < together->n_ranks; r++)
-            at.tensor->crc ^= all[r * n + i];
+            tensor_at(saved, i)->crc ^= all[r * n + i];
     }
     zfi_together_drop(together, all);
-    return st;
-}
-
-/* ---- what the ranks show ----------------------------------------------------------------------------------------- */
-
-zf_status_t zfi_spread_find_visible(const zfi_state_t *state, zfi_together_t *together, uint8_t **out,
-                                    zf_error_t *err) {
-    uint64_t n = state->plan->n_matrices;
-    uint8_t *own = calloc(n, 1), *all;
-    zf_status_t st = own ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare what the ranks show");
-    for (uint32_t i = 0; i < n && !st; i++) {
-        int is_equal = 1;
-        st = zfi_exchange_shows_state(state, i, &is_equal);
-        if (st)
-            zfi_error(err, st, "state", "the device did not give what it shows");
-        own[i] = !is_equal;
-    }
-    st = zfi_together_tell(together, ZFI_AMONG_MET, st, own, n, (void **)&all, err);
-    free(own);
-    for (uint32_t r = 1; r < together->meeting.n_ranks && !st; r++)
-        for (uint32_t i = 0; i < n; i++)
-            all[i] |= all[r * n + i];
-    *out = all;
     return st;
 }

@@ -18,18 +18,17 @@
  * rank's slices, and all that is not dealt. */
 #pragma once
 
-#include "state/index.h"
+#include "state/saved.h"
 #include "state/together.h"
 
 /* Whether something is gathered, and read whole; and whether parameter `id` is. */
 int zfi_spread_gathers(const zfi_ranks_t *ranks, const zfi_together_t *together);
 int zfi_spread_is_gathered(const zfi_ranks_t *ranks, const zfi_together_t *together, uint32_t id);
 
-/* [control] Values [*out_first, *out_end) of a matrix (number `matrix` of the run, `saved` as it is saved) that are a
- * rank's share of an array. */
-void zfi_spread_share(const zfi_ranks_t *ranks, const zfi_state_array_t *array, const zfi_state_shape_t *shape,
-                      const zfi_matrix_t *saved, uint32_t matrix, const zfi_together_t *together, uint64_t *out_first,
-                      uint64_t *out_end);
+/* [control] Values [*out_first, *out_end) of the n that a block (number `matrix` of the run) has of an array, which are
+ * a rank's share. */
+void zfi_spread_share(const zfi_ranks_t *ranks, zfi_saved_array_t array, uint64_t n, uint32_t matrix,
+                      const zfi_together_t *together, uint64_t *out_first, uint64_t *out_end);
 
 /* [any-thread] Bytes of a tensor, with so many of it behind them, count in a checksum of this rank's shares. */
 void zfi_spread_add(uint32_t *crc, const void *bytes, uint64_t nbytes, uint64_t behind_nbytes);
@@ -37,7 +36,3 @@ void zfi_spread_add(uint32_t *crc, const void *bytes, uint64_t nbytes, uint64_t 
  * numbers of the parameters. Collective, after a meeting. */
 zf_status_t zfi_spread_join(zfi_ranks_t *ranks, const uint32_t *ids, zfi_together_t *together, zfi_saved_t *saved,
                             zf_error_t *err);
-
-/* [control] Which matrices show something else than their state on any rank: [n_matrices], to be freed with
- * zfi_together_drop. Collective, with a meeting. */
-zf_status_t zfi_spread_find_visible(const zfi_state_t *state, zfi_together_t *together, uint8_t **out, zf_error_t *err);

@@ -171,5 +171,4 @@ static zf_status_t drop(zfi_publishing_t *publishing, uint32_t first, uint32_t e
     return zfi_send(publishing->engine);
 }
 
-const zfi_publisher_t zfi_publisher_at_fetch = {close_window, end, zfi_publish_nothing, zfi_publish_nothing, fetch,
-                                                rest,         drop};
+const zfi_publisher_t zfi_publisher_at_fetch = {close_window, end, zfi_publish_nothing, fetch, rest, drop};

@@ -13,11 +13,6 @@ static void close_later(zfi_publishing_t *publishing, const zfi_close_t *close) 
     publishing->clock->due[publishing->clock->n_due++] = *close;
 }
 
-static void resume_later(zfi_publishing_t *publishing) {
-    for (uint32_t i = 0; i < publishing->clock->n_due; i++)
-        zfi_publish_upload(publishing, &publishing->clock->due[i]);
-}
-
 /* ---- nothing waits to be fetched --------------------------------------------------------------------------------- */
 
 static zf_status_t fetch(zfi_publishing_t *publishing, uint32_t first, uint32_t end) {
@@ -35,7 +30,5 @@ static zf_status_t drop(zfi_publishing_t *publishing, uint32_t first, uint32_t e
     return ZF_OK;
 }
 
-const zfi_publisher_t zfi_publisher_at_step = {
-    close_now, zfi_publish_share, zfi_publish_nothing, zfi_publish_nothing, fetch, rest, drop};
-const zfi_publisher_t zfi_publisher_next_step = {
-    close_later, zfi_publish_share, zfi_publish_due, resume_later, fetch, rest, drop};
+const zfi_publisher_t zfi_publisher_at_step = {close_now, zfi_publish_share, zfi_publish_nothing, fetch, rest, drop};
+const zfi_publisher_t zfi_publisher_next_step = {close_later, zfi_publish_share, zfi_publish_due, fetch, rest, drop};

@@ -246,26 +246,6 @@ static float *compact_array(const zfi_device_state_t *dev, const zfi_matrix_t *m
     return base ? base + matrix->sel_base : NULL;
 }
 
-/* Masters of elements [first, first + n) of a matrix that are selected: from the device's copy into values. */
-static zf_status_t get_selected_w(const zfi_state_t *state, uint32_t number, uint64_t first, uint64_t n,
-                                  float *values) {
-    const zfi_matrix_t *matrix = &state->plan->matrices[number];
-    const uint32_t *index = state->sel->index + matrix->index_base;
-    uint64_t per_channel = zfi_channel_elems(matrix);
-    float *compact = state->dev->exchange + state->dev->exchange_elems;
-    if (!has_selection(state->sel, matrix))
-        return ZF_OK;
-    zf_status_t st = zfi_device_read(state->engine, compact, compact_array(state->dev, matrix, 0),
-                                     matrix->k * per_channel * sizeof(float));
-    for (uint32_t pos = 0; pos < matrix->k && !st; pos++)
-        for (uint64_t i = 0; i < per_channel; i++) {
-            uint64_t e = element_of(matrix, index[pos], i);
-            if (e >= first && e - first < n)
-                values[e - first] = compact[compact_of(matrix, pos, i)];
-        }
-    return st;
-}
-
 /* Compact memory of a matrix, where each rank has what it owns. */
 typedef struct compact {
     zfi_gathering_t *gathering;
@@ -361,43 +341,17 @@ zf_status_t zfi_exchange_reload_selected(const zfi_state_t *state, uint32_t firs
 
 /* ---- what the state says ----------------------------------------------------------------------------------------- */
 
-/* round(w) of what this rank owns of a matrix into the second half of the exchange buffer. */
-static zf_status_t expect(const zfi_state_t *state, uint32_t number, void *bits) {
+zf_status_t zfi_exchange_put_visible(const zfi_state_t *state, uint32_t number) {
     const zfi_matrix_t *matrix = &state->plan->matrices[number];
     float *w = state->dev->exchange;
+    void *bits = state->dev->exchange + state->dev->exchange_elems;
+    if (!matrix->own.n)
+        return ZF_OK;
     zf_status_t st = zfi_state_get(state, ZFI_STATE_W, number, matrix->own.first, matrix->own.n, w);
-    if (!st)
-        st = get_selected_w(state, number, matrix->own.first, matrix->own.n, w);
-    if (!st)
-        state->engine->kernels->narrow(bits, matrix->place.dtype, w, matrix->own.n);
-    return st;
-}
-
-zf_status_t zfi_exchange_put_visible(const zfi_state_t *state, uint32_t number, const void *bits) {
-    const zfi_matrix_t *matrix = &state->plan->matrices[number];
-    void *expected = state->dev->exchange + state->dev->exchange_elems;
-    zf_status_t st = ZF_OK;
-    if (!matrix->own.n)
-        return ZF_OK;
-    if (!bits)
-        st = expect(state, number, expected);
-    else
-        expected = (unsigned char *)(uintptr_t)bits + matrix->own.first * zfi_dtype_nbytes(matrix->place.dtype);
-    return st ? st : write_visible(state, number, matrix->own.first, matrix->own.n, expected);
-}
-
-zf_status_t zfi_exchange_shows_state(const zfi_state_t *state, uint32_t number, int *out_is_equal) {
-    const zfi_matrix_t *matrix = &state->plan->matrices[number];
-    void *need = state->dev->exchange + state->dev->exchange_elems, *have = state->dev->exchange;
-    zf_status_t st = ZF_OK;
-    *out_is_equal = 1;
-    if (!matrix->own.n)
-        return ZF_OK;
-    st = expect(state, number, need);
-    if (!st)
-        st = zfi_exchange_get_visible(state, number, matrix->own.first, matrix->own.n, have);
-    *out_is_equal = !st && memcmp(need, have, matrix->own.n * zfi_dtype_nbytes(matrix->place.dtype)) == 0;
-    return st;
+    if (st)
+        return st;
+    state->engine->kernels->narrow(bits, matrix->place.dtype, w, matrix->own.n);
+    return write_visible(state, number, matrix->own.first, matrix->own.n, bits);
 }
 
 /* ---- a load's last part ------------------------------------------------------------------------------------------ */
@@ -422,43 +376,4 @@ zf_status_t zfi_exchange_put_maps(const zfi_state_t *state) {
     return st ? st
               : zfi_device_write(state->engine, state->dev->enter_channel, sel->enter_channel,
                                  plan->n_index * sizeof *sel->enter_channel);
-}
-
-zf_status_t zfi_exchange_put_step(const zfi_state_t *state, uint64_t t) {
-    zfi_scalars_input(state->side, zfi_row(state->windows->rows, t));
-    return zfi_device_write(state->engine, zfi_device_scalars(state->dev, t),
-                            &zfi_row(state->windows->rows, t)->scalars, sizeof(zfi_step_scalars_t));
-}
-
-/* The selected elements of a gradient become those of all ranks, each of which has its own. */
-static zf_status_t join_gradient(const zfi_state_t *state, const zfi_matrix_t *matrix, unsigned char *grad) {
-    const uint32_t *index = state->sel->index + matrix->index_base;
-    uint64_t per_channel = zfi_channel_elems(matrix);
-    size_t elem = zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype);
-    unsigned char *compact = (unsigned char *)(state->dev->exchange + state->dev->exchange_elems);
-    for (uint32_t pos = 0; pos < matrix->k; pos++)
-        for (uint64_t i = 0; i < per_channel; i++)
-            memcpy(compact + compact_of(matrix, pos, i) * elem, grad + element_of(matrix, index[pos], i) * elem, elem);
-    zf_status_t st = join_compact(state, matrix, compact, elem);
-    for (uint32_t pos = 0; pos < matrix->k; pos++)
-        for (uint64_t i = 0; i < per_channel; i++)
-            memcpy(grad + element_of(matrix, index[pos], i) * elem, compact + compact_of(matrix, pos, i) * elem, elem);
-    return st;
-}
-
-zf_status_t zfi_exchange_catch_up(const zfi_state_t *state, uint64_t t, uint32_t number, void *grad) {
-    const zfi_matrix_t *matrix = &state->plan->matrices[number];
-    zfi_gather_args_t args = {state->dev->data, number, state->dev->scratch};
-    size_t elem = zfi_dtype_nbytes(state->side->params[matrix->param].grad_dtype);
-    zfi_range_t range = {state->dev->scratch, (unsigned char *)grad + matrix->held_first * elem,
-                         matrix->held_rows * matrix->cols * elem};
-    zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_GATHER, &args, sizeof args)};
-    int is_joined = zfi_is_sharded(state->engine) && !matrix->is_sharded && has_selection(state->sel, matrix);
-    zf_status_t st = is_joined ? join_gradient(state, matrix, grad) : ZF_OK;
-    if (!st)
-        st = zfi_enqueue(state->engine, state->engine->stream, ops, 2);
-    if (st)
-        return st;
-    zfi_selected_run_ahead(state->side, t, zfi_is_warm_up(state->windows->clock, t), number, number + 1);
-    return zfi_device_run(state->engine, NULL, 0);
 }

@@ -3,8 +3,8 @@
  *
  * All of it is [control]: everything else is idle, and each function returns when what it moves is there. Visible
  * values are bits in the parameter's type, row-major within a matrix. A status other than ZF_OK means that the device
- * did not take the work. Where each rank keeps a part of the state, reload_selected and catch_up are exchanges, which
- * all of them make together; visible values are put and compared where this rank owns them. */
+ * did not take the work. Where each rank keeps a part of the state, reload_selected is an exchange, which all of them
+ * make together. */
 #pragma once
 
 #include "instance/run.h"
@@ -19,15 +19,10 @@ zf_status_t zfi_exchange_check_finite(const zfi_state_t *state, uint32_t first, 
 /* Compact state of matrices [first, end) := the host's; where nothing is deferred, their counts alone. */
 zf_status_t zfi_exchange_reload_selected(const zfi_state_t *state, uint32_t first, uint32_t end);
 
-/* Visible values of elements [first, first + n) of a matrix; of a whole matrix, NULL: what the state says. */
+/* Visible values of elements [first, first + n) of a matrix. */
 zf_status_t zfi_exchange_get_visible(const zfi_state_t *state, uint32_t matrix, uint64_t first, uint64_t n, void *out);
-zf_status_t zfi_exchange_put_visible(const zfi_state_t *state, uint32_t matrix, const void *bits);
-/* Whether visible is round(w) everywhere: of the device's copy for selected channels, else of the host's. */
-zf_status_t zfi_exchange_shows_state(const zfi_state_t *state, uint32_t matrix, int *out_is_equal);
+/* Those of a matrix := round(w), where this rank owns them. */
+zf_status_t zfi_exchange_put_visible(const zfi_state_t *state, uint32_t matrix);
 
 /* The device's maps, its lists of entering channels and what it is told to drop := the host's. */
 zf_status_t zfi_exchange_put_maps(const zfi_state_t *state);
-/* The row and the scalars of a past step; then one matrix's selected channels updated once more with its gradient, of
- * which each rank has what it owns, and zeros elsewhere. */
-zf_status_t zfi_exchange_put_step(const zfi_state_t *state, uint64_t t);
-zf_status_t zfi_exchange_catch_up(const zfi_state_t *state, uint64_t t, uint32_t matrix, void *grad);

@@ -43,8 +43,7 @@ static zf_status_t drop(zfi_publishing_t *publishing, uint32_t first, uint32_t e
     return ZF_OK;
 }
 
-const zfi_publisher_t zfi_publisher_gathered = {
-    zfi_unfetched_keep, end, zfi_publish_nothing, zfi_publish_nothing, fetch, rest, drop};
+const zfi_publisher_t zfi_publisher_gathered = {zfi_unfetched_keep, end, zfi_publish_nothing, fetch, rest, drop};
 
 /* ---- at the end of the next step --------------------------------------------------------------------------------- */
 
@@ -65,13 +64,6 @@ static void due(zfi_publishing_t *publishing) {
     clock->n_due = 0;
 }
 
-static void resume(zfi_publishing_t *publishing) {
-    for (uint32_t i = 0; i < publishing->clock->n_due; i++)
-        zfi_unfetched_count(publishing, &publishing->clock->due[i]);
-    publishing->unfetched->merged = publishing->clock->n_due ? publishing->clock->due[0].first_job : 0;
-    zfi_values_send(publishing, publishing->clock->t);
-}
-
 static zf_status_t fetch_nothing(zfi_publishing_t *publishing, uint32_t first, uint32_t end) {
     (void)publishing, (void)first, (void)end;
     return ZF_OK;
@@ -82,5 +74,5 @@ static zf_status_t rest_later(zfi_publishing_t *publishing) {
     return ZF_OK;
 }
 
-const zfi_publisher_t zfi_publisher_gathered_later = {zfi_unfetched_keep, end_later,  due, resume,
+const zfi_publisher_t zfi_publisher_gathered_later = {zfi_unfetched_keep, end_later,  due,
                                                       fetch_nothing,      rest_later, drop};

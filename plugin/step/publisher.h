@@ -20,8 +20,6 @@ typedef struct zfi_publisher {
     void (*end)(zfi_publishing_t *publishing, uint64_t t);
     /* What the step before has closed becomes visible, at the end of a step or in FLUSH. */
     void (*due)(zfi_publishing_t *publishing);
-    /* Closes that a checkpoint holds, clock->due, go on as if they had closed here. */
-    void (*resume)(zfi_publishing_t *publishing);
     /* Values of matrices [first, end) that wait become visible; the others stay. */
     zf_status_t (*fetch)(zfi_publishing_t *publishing, uint32_t first, uint32_t end);
     /* All that still wait become visible: before a step's own visible writes, and where the instance comes to rest.

@@ -49,17 +49,43 @@ for words in --help --version 'ckpt --help' 'doctor --help' config; do
 done
 
 "$example" "$dir/ckpt" "$dir/weights.bin" || { echo "FAIL: no checkpoint was made"; exit 1; }
-expect 0 'exact checkpoint' "$zf" ckpt inspect "$dir/ckpt"
+expect 0 'checkpoint, version 2' "$zf" ckpt inspect "$dir/ckpt"
 expect 0 'encoder.bias \\xe9 ' env PYTHONIOENCODING=ascii "$zf" ckpt inspect "$dir/ckpt"
-mkdir "$dir/part" && sed 's/"kind":/"part":[1,4],"kind":/' "$dir/ckpt/zf_state.json" >"$dir/part/zf_state.json"
+mkdir "$dir/part" && sed 's/"config":/"part":[1,4],"config":/' "$dir/ckpt/zf_state.json" >"$dir/part/zf_state.json"
 expect 0 'part 1 of 4 of a model, from 0' "$zf" ckpt inspect "$dir/part"
-expect 0 'sound; exact' "$zf" --plugin "$plugin" ckpt verify "$dir/ckpt"
+expect 0 'sound; step' "$zf" --plugin "$plugin" ckpt verify "$dir/ckpt"
 expect 0 float32 "$zf" --plugin "$plugin" ckpt consolidate "$dir/ckpt" "$dir/all.safetensors"
 shows "zf: verifying $dir/ckpt \.\.\. 0 s" "$zf" --plugin "$plugin" ckpt verify "$dir/ckpt"
 shows "zf: writing weights of $dir/ckpt \.\.\. 0 s" "$zf" --plugin "$plugin" ckpt consolidate "$dir/ckpt" "$dir/shown.safetensors"
 # the data behind the header are the exported weights, one parameter after another
 n=$(od -An -t u8 -N 8 "$dir/all.safetensors" | tr -d ' ')
 tail -c +$((n + 9)) "$dir/all.safetensors" | cmp -s - "$dir/weights.bin" || { echo "FAIL: other weights"; failed=1; }
+
+# what torch's AdamW goes on from
+if "${ZF_PYTHON:-python3}" -c 'import torch' 2>/dev/null; then
+    ZF_PYTHON=${ZF_PYTHON:-python3} expect 0 'moments of' "$zf" --plugin "$plugin" ckpt export "$dir/ckpt" "$dir/adamw.pt"
+    "${ZF_PYTHON:-python3}" - "$dir" <<'PY' || { echo "FAIL: export"; failed=1; }
+import json, sys, torch
+dir = sys.argv[1]
+params = json.loads(open(dir + "/ckpt/zf_state.json").read())["params"]
+saved = torch.load(dir + "/adamw.pt", weights_only=True)
+groups = {}
+for param in params:
+    groups.setdefault(param["group"], []).append(torch.nn.Parameter(torch.zeros(param["shape"])))
+optimizer = torch.optim.AdamW([{"params": groups[group]} for group in sorted(groups)])
+optimizer.load_state_dict(saved)
+entry = optimizer.state[groups[params[0]["group"]][0]]
+raw = open(dir + "/ckpt/zf_state-00001.safetensors", "rb").read()
+for array, member in (("m", "exp_avg"), ("v", "exp_avg_sq")):
+    at, nbytes, _ = params[0]["tensors"][array]
+    assert torch.equal(entry[member].flatten(), torch.frombuffer(bytearray(raw[at:at + nbytes]), dtype=torch.float32)), array
+assert entry["step"] > 0
+for group in optimizer.param_groups:
+    for p in group["params"]:
+        p.grad = torch.ones_like(p)
+optimizer.step()
+PY
+fi
 
 # a checkpoint that a trainer replaces while it is read: refused, and nothing is written
 cp -r "$dir/ckpt" "$dir/moving"
@@ -101,11 +127,12 @@ for file in index["files"]:
                 name = key + "/" + param["name"]
                 if name not in names:
                     continue
-                assert zlib.crc32(raw[t["offset"]:t["offset"] + t["nbytes"]]) == t["crc32"], name
+                at, nbytes, crc = t
+                assert zlib.crc32(raw[at:at + nbytes]) == crc, name
                 if key in ("w", "m", "v"):
                     a = f.get_tensor(name)
                     assert list(a.shape) == param["shape"] and a.dtype == "float32", name
-                    assert a.tobytes() == raw[t["offset"]:t["offset"] + t["nbytes"]], name
+                    assert a.tobytes() == raw[at:at + nbytes], name
                 n += 1
 assert n == sum(len(p["tensors"]) for p in index["params"])
 with safe_open(dir + "/all.safetensors", "np") as f:
@@ -122,7 +149,7 @@ for command in inspect verify consolidate; do
     cp -r "$dir/ckpt" "$dir/gone.zf-save-0123456789abcdef"
     printf 'aside\ngone.zf-save-0123456789abcdef\ngone\n' >"$dir/gone.zf-save-0123456789abcdef/zf_state.mark"
     [ "$command" = consolidate ] && set -- "$dir/gone.safetensors" || set --
-    expect 0 'exact\|float32' "$zf" --plugin "$plugin" ckpt "$command" "$dir/gone" "$@"
+    expect 0 'version 2\|sound\|float32' "$zf" --plugin "$plugin" ckpt "$command" "$dir/gone" "$@"
     [ -f "$dir/gone/zf_state.json" ] && [ ! -e "$dir/gone/zf_state.mark" ] || { echo "FAIL: $command leaves it aside"; failed=1; }
     rm -r "$dir"/gone*
 done
@@ -153,7 +180,7 @@ expect 1 'symbolic link' "$zf" ckpt inspect "$dir/link"
 
 # escapes of a terminal in names, values and broken JSON are shown, not sent: ESC, C1's CSI, DEL, a turned direction
 mkdir "$dir/escapes" "$dir/broken"
-printf '{"format":"zf.state","version":1,"kind":"\\u001b[31m","plugin":"\\u009b31m","note":"a\\nb\\u007f","clocks":{"\\u001b]0;x\\u0007":"\\u202eabc"},"config":{},"files":[{"name":"\\u001bc","nbytes":1}],"params":[{"name":"\\u001b[2Jw\303\251","shape":[1],"dtype":"\\u001b","grad_dtype":"\\u001b","tensors":{"\\u001bw":1}}]}' \
+printf '{"format":"zf.state","version":2,"plugin":"\\u009b31m","note":"a\\nb\\u007f","submitted":"\\u001b[31m","applied":1,"skipped":1,"step":1,"epoch_end":0,"last_choice":["\\u202eabc"],"config":{"\\u001b]0;x\\u0007":"\\u202eabc"},"rules":[{"name":"\\u001b"}],"files":[{"name":"\\u001bc","nbytes":1}],"params":[{"name":"\\u001b[2Jw\303\251","shape":[1],"dtype":"\\u001b","group":0,"tensors":{"\\u001bw":1}}]}' \
     >"$dir/escapes/zf_state.json"
 printf '{"a":\033[31mred}' >"$dir/broken/zf_state.json"
 expect 0 'x1b\[2Jwé' "$zf" ckpt inspect "$dir/escapes"

@@ -6,7 +6,6 @@
  * with REBUILD the file gets the size and the header that the index says as well. What verify accepts and load takes
  * must train, and be saved as something that verify accepts. What load refuses must leave an instance able to train. */
 #include <fcntl.h>
-#include <jansson.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,7 +14,7 @@
 #include "base/crc32.h"
 #include "fuzz.h"
 #include "model.h"
-#include "state/header.h"
+#include "state/saved.h"
 
 enum { MODEL = 0x07, REBUILD = 0x08, DIRECTORY = 0x10, ALWAYS_LOAD = 0x20, PARTIAL = 0x40 };
 enum { MOST_FILE_NBYTES = 1 << 16 };
@@ -76,18 +75,36 @@ static int number_after(const char **text, const char *key, uint64_t *out) {
     return 1;
 }
 
-/* At `text`: how many bytes a number that names a range of the file has, up to its checksum; sets the sum. */
+/* Behind "[offset,nbytes," of a tensor's place; 0 where `text` is none. */
+static int place_after(const char **text, uint64_t *out_offset, uint64_t *out_nbytes) {
+    for (int a = 0; a < ZFI_SAVED_ARRAYS; a++) {
+        char key[32];
+        const char *at = *text;
+        snprintf(key, sizeof key, "\"%s\":[", zfi_saved_name((zfi_saved_array_t)a));
+        if (number_after(&at, key, out_offset) && number_after(&at, ",", out_nbytes) && *at == ',') {
+            *text = at + 1;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* At `text`: where the checksum of a range of the file stands; sets what it is. */
 static const char *range_at(const blobs_t *blobs, const char *text, uint32_t *out_sum) {
+    static const char header_sum[] = ",\"header_crc32\":";
     const char *at = text;
     uint64_t offset = 0, nbytes = 0;
-    int is_header = number_after(&at, "\"header_nbytes\":", &nbytes);
-    if (!is_header && !(number_after(&at, "\"offset\":", &offset) && number_after(&at, ",\"nbytes\":", &nbytes)))
+    if (number_after(&at, "\"header_nbytes\":", &nbytes)) {
+        if (strncmp(at, header_sum, sizeof header_sum - 1) != 0)
+            return NULL;
+        at += sizeof header_sum - 1;
+    } else if (!place_after(&at, &offset, &nbytes)) {
         return NULL;
-    if (strncmp(at, is_header ? ",\"header_crc32\":" : ",\"crc32\":", is_header ? 16 : 9) != 0 ||
-        offset > blobs->file_nbytes || nbytes > blobs->file_nbytes - offset)
+    }
+    if (offset > blobs->file_nbytes || nbytes > blobs->file_nbytes - offset)
         return NULL;
     *out_sum = zfi_crc32(0, blobs->file + offset, nbytes);
-    return at + (is_header ? 16 : 9);
+    return at;
 }
 
 static void repair_sums(blobs_t *blobs) {
@@ -116,24 +133,16 @@ static void repair_sums(blobs_t *blobs) {
 /* ---- the file as the index says ---------------------------------------------------------------------------------- */
 
 static void write_header(blobs_t *blobs, const zfi_saved_t *saved) {
-    uint64_t nbytes = saved->files[0].nbytes, header_nbytes = saved->files[0].header_nbytes;
-    zfi_json_t json = {0};
-    json_t *header = zfi_header_print(&json, saved, 0);
-    char *text = json_dumps(header, JSON_COMPACT);
-    if (text && strlen(text) + 8 <= header_nbytes && header_nbytes <= nbytes) {
-        for (int i = 0; i < 8; i++)
-            blobs->file[i] = (unsigned char)((header_nbytes - 8) >> (8 * i));
-        memset(blobs->file + 8, ' ', header_nbytes - 8);
-        memcpy(blobs->file + 8, text, strlen(text));
-    }
-    free(text);
-    json_decref(header);
+    uint64_t nbytes = 0;
+    unsigned char *header = zfi_header_print(saved, 0, &nbytes);
+    if (header && nbytes == saved->files[0].header_nbytes && nbytes <= saved->files[0].nbytes)
+        memcpy(blobs->file, header, nbytes);
+    free(header);
 }
 
 static void rebuild_file(blobs_t *blobs) {
-    char *copy = fuzz_copy(blobs->index, blobs->index_nbytes + 1);
     zfi_saved_t saved;
-    if (zfi_index_parse(copy, blobs->index_nbytes, &saved, NULL) == ZF_OK) {
+    if (zfi_index_parse(blobs->index, blobs->index_nbytes, &saved, NULL) == ZF_OK) {
         if (saved.n_files == 1 && saved.files[0].nbytes <= MOST_FILE_NBYTES) {
             if (saved.files[0].nbytes > blobs->file_nbytes)
                 memset(blobs->file + blobs->file_nbytes, 0, saved.files[0].nbytes - blobs->file_nbytes);
@@ -142,7 +151,6 @@ static void rebuild_file(blobs_t *blobs) {
         }
         zfi_saved_free(&saved);
     }
-    free(copy);
 }
 
 /* ---- a host's store ---------------------------------------------------------------------------------------------- */

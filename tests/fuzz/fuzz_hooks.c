@@ -417,7 +417,7 @@ static void read_out(machine_t *to) {
 
 static void save(machine_t *to) {
     zf_state_args_t args = {.struct_size = wrong_size(&to->in, sizeof args),
-                            .flags = fuzz_below(&to->in, 3) == 1 ? ZF_STATE_COMPACT
+                            .flags = fuzz_below(&to->in, 3) == 1 ? ZF_STATE_KEEP_OPEN
                                      : fuzz_seldom(&to->in, 64)  ? 128
                                                                  : 0,
                             .store = fuzz_seldom(&to->in, 64) ? NULL : &to->store.table};
@@ -429,7 +429,7 @@ static void save(machine_t *to) {
 
 static void load(machine_t *to) {
     zf_state_args_t args = {.struct_size = wrong_size(&to->in, sizeof args),
-                            .flags = fuzz_below(&to->in, 16) & (ZF_STATE_PARTIAL | ZF_STATE_EXACT),
+                            .flags = fuzz_below(&to->in, 16) & (ZF_STATE_PARTIAL | ZF_STATE_CONTINUE),
                             .store = &to->store.table};
     if (to->store.n_blobs > 0 && fuzz_seldom(&to->in, 4)) {
         zt_blob_t *blob = &to->store.blobs[fuzz_below(&to->in, (uint32_t)to->store.n_blobs)];

@@ -95,10 +95,9 @@ zt_range_t zt_index_range(zt_memory_store_t *store, const char *param, const cha
     char key[64];
     const char *from = strstr(zt_index_text(store), param);
     zt_range_t at;
-    snprintf(key, sizeof key, "\"%s\":{", tensor);
+    snprintf(key, sizeof key, "\"%s\":[", tensor);
     from = from ? strstr(from, key) : NULL;
-    if (!from || sscanf(from + strlen(key), "\"file\":%llu,\"offset\":%llu,\"nbytes\":%llu,\"crc32\":%llu", &at.file,
-                        &at.offset, &at.nbytes, &at.crc) != 4)
+    if (!from || sscanf(from + strlen(key), "%llu,%llu,%llu]", &at.offset, &at.nbytes, &at.crc) != 3)
         ck_abort_msg("no tensor %s of %s", tensor, param);
     return at;
 }
@@ -109,8 +108,7 @@ void zt_plant(uint64_t cut_off, const char *param, const char *tensor, uint64_t 
     unsigned char *data = zt_memory_store_find(&zt_hostile.bad, ZT_DATA_BLOB)->data + range.offset;
     ck_assert_uint_lt(at * nbytes, range.nbytes);
     memcpy(data + at * nbytes, value, nbytes);
-    snprintf(was, sizeof was, "\"nbytes\":%llu,\"crc32\":%llu", range.nbytes, range.crc);
-    snprintf(is, sizeof is, "\"nbytes\":%llu,\"crc32\":%u", range.nbytes - cut_off,
-             zfi_crc32(0, data, range.nbytes - cut_off));
+    snprintf(was, sizeof was, ",%llu,%llu]", range.nbytes, range.crc);
+    snprintf(is, sizeof is, ",%llu,%u]", range.nbytes - cut_off, zfi_crc32(0, data, range.nbytes - cut_off));
     zt_index_replace(&zt_hostile.bad, was, was, is);
 }

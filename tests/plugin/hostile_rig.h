@@ -32,7 +32,7 @@ void zt_index_seal(zt_memory_store_t *store, char *text);
 void zt_index_replace(zt_memory_store_t *store, const char *behind, const char *from, const char *to);
 /* Where the first tensor of this name lies, of the parameter or what else begins with these words. */
 typedef struct zt_range {
-    unsigned long long file, offset, nbytes, crc;
+    unsigned long long offset, nbytes, crc;
 } zt_range_t;
 zt_range_t zt_index_range(zt_memory_store_t *store, const char *param, const char *tensor);
 /* Puts a value into element `at` of a parameter's tensor in bad, which becomes cut_off bytes too short; both checksums

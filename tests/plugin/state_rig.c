@@ -91,15 +91,14 @@ static void *take(zt_image_t *image, size_t n) {
 zt_image_t zt_state_image(zt_rig_t *rig) {
     const zf_inspect_ext_t *inspect = rig->zf->get_extension(ZF_EXT_INSPECT);
     zf_step_report_t report = {.struct_size = sizeof report};
-    size_t room = sizeof report + 8;
+    size_t room = sizeof report.submitted_step + 8;
     zt_image_t image = {0};
     for (uint32_t i = 0; i < rig->n_params; i++)
         room += rig->params[i].n_elems * (4 + 4 * 5 + 1 + 8) + 8 * 8;
     image.bytes = calloc(1, room);
     ZT_OK(rig, zt_quiesce(rig, ZF_QUIESCE_DRAIN));
     ZT_OK(rig, rig->zf->poll(rig->inst, &report, &rig->err));
-    report.n_missing = 0, report.first_missing = ZF_NO_ID; /* counts from the load on */
-    memcpy(take(&image, sizeof report), &report, sizeof report);
+    memcpy(take(&image, sizeof report.submitted_step), &report.submitted_step, sizeof report.submitted_step);
     for (uint32_t i = 0; i < rig->n_params; i++) {
         const zt_param_t *param = &rig->params[i];
         size_t n = param->n_elems;

@@ -25,7 +25,10 @@ class Resume(TorchTest):
                 with self.subTest(mode=name, at=at):
                     whole = mlp()
                     opt = self.zenflow(whole, lr=1e-2, config=config(mode))
-                    train(whole, opt, range(30))
+                    train(whole, opt, range(at))
+                    if name in ("windows", "mean"):
+                        opt.flush()  # as a save does; where no window is open it changes nothing
+                    train(whole, opt, range(at, 30))
 
                     first = mlp()
                     opt1 = self.zenflow(first, lr=1e-2, config=config(mode))
@@ -39,7 +42,7 @@ class Resume(TorchTest):
                     self.assertEqual(opt2.param_groups[0]["lr"], 1e-2)
                     train(second, opt2, range(at, 30))
                     self.assert_equal(second, whole)
-                    train(first, opt1, range(at, 30))  # the save changed nothing
+                    train(first, opt1, range(at, 30))  # who saved goes on as who loaded
                     self.assert_equal(first, whole)
                     opt.flush()
                     opt2.flush()
@@ -106,12 +109,11 @@ class Resume(TorchTest):
             opt1 = self.zenflow(first, config=config(FEW))
             train(first, opt1, range(10))
             report = opt1.save(path, note="ten steps")
-            self.assertTrue(report["is_exact"])
             self.assertEqual(report["step"], 10)
             self.assertIn('"note":"ten steps"', (path / "zf_state.json").read_text())
             second = mlp(seed=5)
             opt2 = self.zenflow(second, config=config(FEW))
-            opt2.load(path)
+            self.assertTrue(opt2.load(path)["continues"])
             train(first, opt1, range(10, 20))
             train(second, opt2, range(10, 20))
             self.assert_equal(second, first)

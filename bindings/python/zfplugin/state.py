@@ -15,6 +15,7 @@ import zlib
 from . import _abi, errors
 
 INDEX = _abi.STATE_INDEX
+OFFSET, NBYTES, CRC32 = range(3)  # of a tensor, in the index
 
 
 def read_index(blobs):
@@ -28,7 +29,7 @@ def read_index(blobs):
 def write_index(blobs, index):
     """Puts a changed index in its place, with its checksum."""
     head = bytes(blobs[INDEX]).split(b"\n", 1)[0]
-    text = json.dumps(index, separators=(",", ":"))[1:].encode()
+    text = json.dumps(index, separators=(",", ":"), ensure_ascii=False)[1:].encode()
     before, after = head.split(b'"crc32":"')
     blobs[INDEX] = before + b'"crc32":"%08x' % zlib.crc32(text) + after[8:] + b"\n" + text + b"\n"
 
@@ -36,13 +37,17 @@ def write_index(blobs, index):
 def rename(blobs, names):
     """Gives the parameters of a checkpoint other names, {saved: new}, in its index and in its files' headers."""
     index = read_index(blobs)
+    grown = []
+    for file in index["files"]:
+        old, blob = file["header_nbytes"], blobs[file["name"]]
+        header = _renamed_header(blob, old, names)
+        blobs[file["name"]] = header + bytes(blob[old:])
+        grown.append(len(header) - old)
+        file.update(header_nbytes=len(header), header_crc32=zlib.crc32(header), nbytes=file["nbytes"] + grown[-1])
     for param in index["params"]:
         param["name"] = names.get(param["name"], param["name"])
-    for number, file in enumerate(index["files"]):
-        old, header = file["header_nbytes"], _renamed_header(blobs[file["name"]], file["header_nbytes"], names)
-        blobs[file["name"]] = header + bytes(blobs[file["name"]][old:])
-        file.update(header_nbytes=len(header), header_crc32=zlib.crc32(header), nbytes=file["nbytes"] + len(header) - old)
-        _shift(index, number, len(header) - old)
+        for place in param["tensors"].values():
+            place[OFFSET] += grown[param["file"]]
     write_index(blobs, index)
 
 
@@ -52,18 +57,9 @@ def _renamed_header(blob, nbytes, names):
     for key, value in json.loads(bytes(blob[8:nbytes])).items():
         array, slash, name = key.partition("/")
         header[array + slash + names.get(name, name)] = value
-    text = json.dumps(header, separators=(",", ":")).encode()
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
-
-
-def _shift(part, number, delta):
-    """Moves the places of all tensors in a file."""
-    if isinstance(part, dict) and {"file", "offset", "nbytes"} <= set(part):
-        part["offset"] += delta * (part["file"] == number)
-    elif isinstance(part, (dict, list)):
-        for inner in part.values() if isinstance(part, dict) else part:
-            _shift(inner, number, delta)
 
 
 def within(spans, first, end):
@@ -180,13 +176,13 @@ def _call(instance, slot, where, flags, note, doing):
             raise where.problem from problem
         raise
     out = {name: getattr(report, name) for name, _ in _abi.StateReport._fields_[1:]}
-    return {**out, "is_exact": bool(report.is_exact)}
+    return {**out, "continues": bool(report.continues)}
 
 
-def save(instance, where, compact=False, note=None):
-    """Saves into a directory (replaced when complete) or Blobs. compact: without open windows; note: text kept in it."""
+def save(instance, where, keep_open=False, note=None):
+    """Saves into a directory (replaced when complete) or Blobs; note: text kept in it. Windows close, so that the instance goes on as one that loads it; keep_open: it is not changed."""
     blobs = where if isinstance(where, Blobs) else Blobs()
-    report = _call(instance, _extension(instance).save, where, _abi.STATE_COMPACT * compact | blobs.FLAGS, note, "save")
+    report = _call(instance, _extension(instance).save, where, _abi.STATE_KEEP_OPEN * keep_open | blobs.FLAGS, note, "save")
     blobs.saved()
     return report
 

@@ -7,7 +7,7 @@
  *   no_table       agrees, but hands out NULL                       table_abi    the table's ABI is another one
  *   null_slot      step is NULL                                     short_table  ends before poll
  *   tiny_table     ends before abi                                  long_table   a later minor's, longer: legal
- *   replaced       has zf.state/1: while weights are read, the file ZF_MOCK_INDEX becomes the index */
+ *   replaced       has zf.state/1: with verify, the file ZF_MOCK_INDEX becomes the index */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,23 +31,16 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
 static void never(void) { abort(); }
 
 static zf_status_t verify(const zf_state_args_t *args, zf_state_report_t *out_report, zf_error_t *err) {
-    (void)args, (void)out_report, (void)err;
-    return ZF_OK;
-}
-
-static zf_status_t weights(const zf_state_args_t *args, const char *param, float *out, uint64_t n_elems,
-                           zf_error_t *err) {
     const char *other = getenv("ZF_MOCK_INDEX");
     char index[4096];
-    (void)param, (void)err;
-    memset(out, 0, n_elems * sizeof *out);
+    (void)out_report, (void)err;
     snprintf(index, sizeof index, "%s/%s", args->path, ZF_STATE_INDEX);
     if (other && rename(other, index) != 0)
-        perror(other); /* the second time it is gone */
+        perror(other);
     return ZF_OK;
 }
 
-static const zf_state_ext_t state_ext = {.struct_size = sizeof(zf_state_ext_t), .verify = verify, .weights = weights};
+static const zf_state_ext_t state_ext = {.struct_size = sizeof(zf_state_ext_t), .verify = verify};
 
 static const void *get_extension(const char *id) {
     return is("replaced") && strcmp(id, ZF_EXT_STATE) == 0 ? &state_ext : NULL;
@@ -69,7 +62,7 @@ static void fill_table(void) {
         memcpy((char *)&table.known + at, at == offsetof(zf_plugin_t, step) ? &slot : &other, sizeof slot);
     table.known.describe = describe;
     table.known.get_extension = get_extension;
-    table.known.abi = is("table_abi") ? ZF_ABI_NUMBER(3, 1) : ZF_ABI_0_10;
+    table.known.abi = is("table_abi") ? ZF_ABI_NUMBER(3, 1) : ZF_ABI_0_11;
     table.known.struct_size = is("short_table")  ? offsetof(zf_plugin_t, poll)
                               : is("tiny_table") ? sizeof(uint32_t)
                               : is("long_table") ? sizeof(long_table_t)
@@ -94,7 +87,7 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
         bootstrap->n_abis == 0 || bootstrap->abis == NULL || (bootstrap->reserved0 | bootstrap->reserved1) != 0)
         return refuse(bootstrap, ZF_ERR_ARGUMENT, "the host's bootstrap is wrong");
     if (is("other_abi"))
-        return refuse(bootstrap, ZF_ERR_ABI, "no common ABI: plugin knows 7.3, host serves 0.10");
+        return refuse(bootstrap, ZF_ERR_ABI, "no common ABI: plugin knows 7.3, host serves 0.11");
     if (is("silent_abi"))
         return refuse(bootstrap, ZF_ERR_ABI, "");
     if (is("refuses"))

@@ -2,29 +2,31 @@
 /* zf/ext/state.h - "zf.state/1": the whole training state of an instance, saved and loaded.
  *
  * A checkpoint is a small set of named blobs: one JSON index, ZF_STATE_INDEX, and safetensors files that hold plain
- * tensors per logical parameter (name, shape, extent): w, m, v, n, open gradient slots, what is still to be published,
- * the selection, importance, clocks. No pickle, no rank or bucket layout. It lives in a directory, or wherever the host
- * keeps the blobs (zf_state_store_t). Every tensor carries a checksum (CRC-32, the one of zlib).
+ * tensors by parameter: w, m, v in fp32, n, the counts of updates, and which channels are selected. No pickle, no rank
+ * or bucket layout. abi/CHECKPOINT.md says how to read it. It lives in a directory, or wherever the host keeps the
+ * blobs (zf_state_store_t). Every tensor carries a checksum (CRC-32, the one of zlib).
  *
- *   exact     (default) after load the run goes on to the bit as if it had never stopped, in mid-window too
- *   compact   only w, m, v, n as FLUSH would leave them; after load the schedule starts anew with its warm-up
- * An exact checkpoint whose schedule does not fit the loading instance (other configuration, parameters cut
- * differently) is taken as a compact one: open slots are replayed while loading; the report and the log say so.
+ * Save between steps. In mode = exact nothing is open then, and a save changes nothing. Windows that are open end
+ * first, as by FLUSH: visible weights are the newest after the save, and the run goes on as the one that loads it, bit
+ * for bit. With ZF_STATE_KEEP_OPEN the same is saved, and the instance stays as it is. While memory is released
+ * (zf.residency/1) the windows end with resume.
  *
- * Moments are saved as fp32, whatever [host] moments_dtype is. Loaded into an instance that keeps bfloat16, each m and
- * v is rounded to nearest even once, also with bfloat16_stochastic: the run is then not the one that fp32 would have
- * gone on to. Loaded from bfloat16 into fp32 they are what they were. bfloat16_stochastic rounds by a hash of the
- * parameter's number: where the same parameters have other numbers, an exact checkpoint is taken as a compact one.
+ * Any checkpoint is loaded into any cut, number of ranks, stage, mode and moments_dtype of the same parameters. The
+ * schedule goes on where it was, if the selected channels fit: blocks of the same rows, and as many channels as
+ * topk_ratio takes. Else it begins again with its warm-up, and the log says why. Moments of fp32 that are loaded into
+ * an instance that keeps bfloat16 are rounded to nearest even once. Update rules must be those of the save.
  *
- * Gradients that were delivered but not yet stepped are not part of a checkpoint: save between steps. load() drops
- * them. Load checks everything before it changes anything, and what it reads again it checks again. Memory: a load into
+ * Gradients that were delivered but not yet stepped are not part of a checkpoint; load() drops them. Load checks
+ * everything before it changes anything, and what it reads again it checks again. Memory: a load into
  * an instance that has trained needs its host memory a second time while it lasts; into a fresh one only buffers.
  *
  * Directory. A save writes beside `path`, into a directory `path`.zf-save-<16 hexadecimal digits>, syncs it, reads
  * index and headers back, and exchanges the two names in one rename: a process killed at any moment leaves the old
  * checkpoint whole. What it leaves beside it is removed by the next save to the same path; a mark in it says that it is
  * of a save, so that nothing of the user's is touched. A directory that holds anything but a checkpoint is never
- * replaced. The new directory gets mode and group of the one that it replaces. Where the file system cannot exchange
+ * replaced. The new directory gets mode and group of the one that it replaces. The file system needs: mkdir, rename of
+ * directories, unlink and rmdir in the directory that holds `path`, and fsync unless ZF_STATE_NO_SYNC is given. It may
+ * lack flock and renameat2(RENAME_EXCHANGE). Where it cannot exchange
  * names, the save renames twice; between the two nothing is at `path`, and a load takes the former checkpoint, which
  * lies beside it under such a name with the mark "aside". Where a killed process left it so, a load, verify, note or
  * weights puts it back. A save puts it back as well and fails once (ZF_ERR_STORAGE): a host that found nothing at
@@ -35,21 +37,21 @@
  * Several ranks call save and load together, with the same flags and note and with a path to one directory that all of
  * them see. The blobs are those that one rank would write. Each rank writes what it keeps and syncs it; then rank 0
  * writes the index and renames. A load reads on each rank what it will keep; the check of all tensors is shared. Any
- * number of ranks loads what any number has saved, to the bit where it fits. Whatever fails on one rank fails on all,
+ * number of ranks loads what any number has saved. Whatever fails on one rank fails on all,
  * with its message. A rank that is at work for longer than [host] deadline_ms is waited for, one that is gone is not;
  * a single write, read, want or sync must not take as long. Reports count the bytes of the rank itself. Ranks that save
- * into a store each, all of them together, each get all of the state, the same bytes; each loads from a store by itself.
- * With ZF_STATE_OWN a store gets of w, m, v, slots and values only what its rank keeps, and none of it travels: index,
- * headers and all else are the same in each, and NULL stands for the bytes of others. Put together they are those of a
- * save without it. What several ranks keep (stage 0) each of them may get.
+ * into a store each, all of them together, each get all of the state, the same bytes; each loads from a store by
+ * itself. With ZF_STATE_OWN a store gets of w, m, v, slots and values only what its rank keeps, and none of it travels:
+ * index, headers and all else are the same in each, and NULL stands for the bytes of others. Put together they are
+ * those of a save without it. What several ranks keep (stage 0) each of them may get.
  *
- * A load with ZF_STATE_OWN takes a compact checkpoint from such stores. Each has index, headers and n, and of w, m and v
- * what its rank will read, which `want` names before anything is changed: what the rank keeps, here and now. A last call
- * of `want`, behind a meeting in which no rank has failed, is for the host to fetch what its store lacks; there it may
- * exchange bytes with the other ranks' hosts. What was named is read twice: it is checked, and, joined over the ranks,
- * is what the index's checksums are of; then it is loaded. Where a host has put its own values into a tensor, it takes
- * "crc32" of that out of the index: then it vouches for them. Other calls refuse such an index. What is not bound here
- * (ZF_STATE_PARTIAL) is not read. Without the flag each rank's store needs all of the checkpoint.
+ * A load with ZF_STATE_OWN takes a checkpoint from such stores. Each has all but w, m and v, and of these what its rank
+ * will read, which `want` names before anything is changed: what the rank keeps, here and now. A last
+ * call of `want`, behind a meeting in which no rank has failed, is for the host to fetch what its store lacks; there it
+ * may exchange bytes with the other ranks' hosts. What was named is read twice: it is checked, and, joined over the
+ * ranks, is what the index's checksums are of; then it is loaded. Where a host has put its own values into a tensor, it
+ * takes "crc32" of that out of the index: then it vouches for them. Other calls refuse such an index. What is not bound
+ * here (ZF_STATE_PARTIAL) is not read. Without the flag each rank's store needs all of the checkpoint.
  *
  * Where several instances train one model (zf_create_args_t.norm_group), ranks that hold the same parameters have a
  * checkpoint together, in a directory of their own, which says which part of the model it holds. All ranks of the norm
@@ -93,11 +95,11 @@ typedef struct zf_state_store {
     int32_t (*want)(void *ctx, const char *name, uint64_t offset, uint64_t nbytes);
 } zf_state_store_t;
 
-#define ZF_STATE_COMPACT 1u /* save: after what FLUSH would do, without slots; the instance itself is not changed */
-#define ZF_STATE_PARTIAL 2u /* load: parameters that the checkpoint lacks keep what they have; without it: an error */
-#define ZF_STATE_NO_SYNC 4u /* save: no fsync (tests, memory file systems) */
-#define ZF_STATE_EXACT 8u   /* load: to the bit or not at all; otherwise ZF_ERR_CHECKPOINT says what does not fit */
-#define ZF_STATE_OWN 16u    /* a store has only this rank's part of what the ranks share out */
+#define ZF_STATE_KEEP_OPEN 1u /* save: what FLUSH would leave; the instance stays as it is */
+#define ZF_STATE_PARTIAL 2u   /* load: parameters that the checkpoint lacks keep what they have; without it: an error */
+#define ZF_STATE_NO_SYNC 4u   /* save: no fsync (tests, memory file systems) */
+#define ZF_STATE_CONTINUE 8u  /* load: the schedule goes on, or ZF_ERR_CHECKPOINT says why it would begin again */
+#define ZF_STATE_OWN 16u      /* a store has only this rank's part of what the ranks share out */
 
 typedef struct zf_state_args {
     uint32_t struct_size;
@@ -109,7 +111,7 @@ typedef struct zf_state_args {
 
 typedef struct zf_state_report { /* output struct */
     uint32_t struct_size;
-    int32_t is_exact;     /* 1: to the bit; 0: compact, or taken as compact */
+    int32_t continues;    /* load: 1: the schedule goes on where it was; 0: it begins again with its warm-up */
     uint64_t step;        /* submitted steps at the save */
     uint64_t nbytes;      /* written or read */
     uint32_t n_params;    /* trainable parameters saved or loaded */
@@ -122,7 +124,7 @@ typedef struct zf_state_report { /* output struct */
 typedef struct zf_state_ext {
     uint32_t struct_size;
     uint32_t reserved0;
-    /* Saves; drains first, changes nothing. ZF_ERR_STORAGE names file, errno and bytes; an older checkpoint at path is
+    /* Saves; windows end first (above). ZF_ERR_STORAGE names file, errno and bytes; an older checkpoint at path is
      * then still whole; only where the message says so the new one is in its place. out_report may be NULL.
      * [control] State: bound, active, quiesced. */
     zf_status_t (*save)(zf_instance_t *instance, const zf_state_args_t *args, zf_state_report_t *out_report,
@@ -140,9 +142,8 @@ typedef struct zf_state_ext {
     /* Makes all the checks that load() makes of a checkpoint by itself, without an instance.
      * [any-thread] */
     zf_status_t (*verify)(const zf_state_args_t *args, zf_state_report_t *out_report, zf_error_t *err);
-    /* The fp32 weights of one parameter as FLUSH would leave them (open slots are replayed), row-major, without an
-     * instance; n_elems must be the parameter's. Checks what it reads. Memory: one matrix of it.
-     * [any-thread] */
+    /* The fp32 weights of one parameter, row-major, without an instance; n_elems must be the parameter's. Checks what
+     * it reads. [any-thread] */
     zf_status_t (*weights)(const zf_state_args_t *args, const char *param, float *out, uint64_t n_elems,
                            zf_error_t *err);
 } zf_state_ext_t;

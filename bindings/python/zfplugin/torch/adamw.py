@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking over what torch.optim.AdamW (or Adam) left: its moments and update counts, put into a compact checkpoint of this
+"""Taking over what torch.optim.AdamW (or Adam) left: its moments and update counts, put into a checkpoint of this
 optimizer, which the plugin then loads as any other. So a run that began with torch's optimizer goes on with ZenFlow, and one that comes
 through torch.distributed.checkpoint, on another number of processes too: state_dict() has entries of this form.
 
 Places and checksums stand in the checkpoint's index (zf.state/1); per element m is exp_avg and v is exp_avg_sq, in fp32; n,
-per matrix or per channel, is the number of updates. Weights are the parameters' own, but for 16-bit ones whose entry has a master.
+per block or per channel, is the number of updates. Weights are the parameters' own, but for 16-bit ones whose entry has a master.
 """
 import ctypes as C
 import zlib
@@ -62,18 +62,18 @@ def _part(value, param, what):
 
 
 def blobs_with(instance, found, names, is_all=True, store=None):
-    """A compact checkpoint of the instance with these moments in it: state.Blobs, or the store. names: what a parameter's are called, by
+    """A checkpoint of the instance, which stays as it is, with these moments in it: state.Blobs, or the store. names: what a parameter's are called, by
     name. is_all: what has none begins afresh, and the count of steps is theirs; else the rest is as it is."""
     store = store or state.Blobs()
-    state.save(instance, store, compact=True)
+    state.save(instance, store, keep_open=True)
     index = state.read_index(store.blobs)
     for param in index["params"]:
         if not is_all and param["name"] not in found:
             continue
         put(store, index, param, found.get(param["name"]), names(param["name"]))
-    clocks, n_steps = index["clocks"], 0 if not is_all else max((int(entry["step"]) for entry in found.values()), default=0)
-    clocks["steps_before"] = max(clocks["steps_before"], n_steps - clocks["step"])
-    clocks["steps_applied"] = max(clocks["steps_applied"], n_steps)
+    n_steps = 0 if not is_all else max((int(entry["step"]) for entry in found.values()), default=0)
+    index["submitted"] = max(index["submitted"], n_steps)
+    index["applied"] = max(index["applied"], n_steps)
     state.write_index(store.blobs, index)
     return store
 
@@ -87,7 +87,7 @@ def put(store, index, param, entry, names, n_before=None):
     if entry is None:  # it never had a gradient
         entry = {"step": 0, **{member: torch.zeros(shape, device="cpu") for member in names}}
     is_counted = n_before is not None and int(entry["step"]) == int(n_before.max())
-    values = {} if is_counted else {"n": torch.full((param["tensors"]["n"]["nbytes"] // 4,), int(entry["step"]), dtype=torch.int32, device="cpu")}
+    values = {} if is_counted else {"n": torch.full((param["tensors"]["n"][state.NBYTES] // 4,), int(entry["step"]), dtype=torch.int32, device="cpu")}
     held = [(member, array) for member, array in zip(names, "mv") if array in param["tensors"]]
     for member, array in [*held, *([(MASTER, "w")] if MASTER in entry else [])]:
         values[array] = entry[member].detach().to("cpu", torch.float32).contiguous()
@@ -98,9 +98,7 @@ def put(store, index, param, entry, names, n_before=None):
             raise errors.CheckpointError(f'load_state_dict: {member} of "{name}" has a value that is not finite')
     for array, tensor in values.items():
         place = param["tensors"][array]
-        at = place["offset"] + (0 if own is ... or array == "n" else own.start * (place["nbytes"] // param["shape"][0]))
-        store.put(index["files"][place["file"]]["name"], at, tensor.data_ptr(), tensor.nbytes, tensor)
-        if own is ... or array == "n":
-            place["crc32"] = zlib.crc32((C.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr()))
-        else:
-            del place["crc32"]  # nobody has all of it
+        is_whole = own is ... or array == "n"
+        at = place[state.OFFSET] + (0 if is_whole else own.start * (place[state.NBYTES] // param["shape"][0]))
+        store.put(index["files"][param["file"]]["name"], at, tensor.data_ptr(), tensor.nbytes, tensor)
+        place[state.CRC32] = zlib.crc32((C.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr())) if is_whole else None  # nobody has all of it

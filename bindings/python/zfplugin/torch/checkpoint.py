@@ -2,18 +2,16 @@
 """state_dict() of a ZenFlow: plain tensors and text, so that torch.load(weights_only=True) reads it.
 
     {"state": {number: {"step", "exp_avg", "exp_avg_sq"}}, "param_groups": [...],
-     "zenflow": {"index": <JSON text>, "blobs": {name: uint8 tensor}, "arrays": {number: {"w", "n"}},
+     "zenflow": {"index": <JSON text>, "blobs": {name: uint8 tensor}, "arrays": {number: {"w", "n", ...}},
                  "n_flushed_steps": <steps that still end with a flush>, "part": {"rank", "n_ranks"} of parameters cut over processes,
                  "edited": {name: tensor}, "at_rest": [names]}}
 
 "state" is what torch's optimizers have: moments and counts that flush() would leave, with the fp32 master of 16-bit weights. An edit of
 it acts. torch.optim.AdamW and torch.distributed.checkpoint take it, which drop "zenflow".
 
-"zenflow" is the rest. Where nothing is open between two steps, as in exact mode, "blobs" are the heads of the plugin's own files (zf.state/1), and
-"arrays" have the weights and counts, by the numbers in "state". With windows "blobs" are those files whole, exact in mid-window;
-"seal" has checksums of "state" then, since an edit of it would not act. "at_rest" names frozen parameters whose updates have all arrived.
-"edited" is there where somebody else wrote weights that no step has followed yet: their values. "zenflow" is missing before the first
-step: there is nothing to save but the groups.
+"zenflow" is the rest: "blobs" are the heads of the plugin's own files (zf.state/1), and "arrays" have the weights, counts and selection, by the
+numbers in "state". "at_rest" names frozen parameters whose updates have all arrived. "edited" is there where somebody else wrote weights
+that no step has followed yet: their values. "zenflow" is missing before the first step: there is nothing to save but the groups.
 """
 import ctypes as C
 import zlib
@@ -38,14 +36,10 @@ def hooked(hooks, optimizer, state_dict):
     return state_dict
 
 
-def pack(instance, rules, masters, has_windows):
-    """(what "zenflow" has of the state, {name: entry}). rules, masters: as moments.read() has them; has_windows: some may be open."""
+def pack(instance, rules, masters):
+    """(what "zenflow" has of the state, {name: entry}). rules, masters: as moments.read() has them."""
     store = state.Blobs()
-    if has_windows:
-        state.save(instance, store)
-        index = store.blobs.pop(state.INDEX).decode()
-        return {"index": index, "blobs": {name: _bytes_in(blob) for name, blob in store.blobs.items()}}, moments.read(instance, rules, masters)
-    state.save(instance, store, compact=True)
+    state.save(instance, store)
     index = state.read_index(store.blobs)
     found = moments.entries_of(store, index, rules, masters)
     def kept_of(param):  # what no entry has
@@ -63,17 +57,8 @@ def _bytes_in(blob):
     return torch.frombuffer(blob, dtype=torch.uint8) if blob else torch.empty(0, dtype=torch.uint8, device="cpu")
 
 
-def seal(entries):
-    """A checksum of each."""
-    def checksum(entry):
-        values = [local(torch.as_tensor(value)).detach().to("cpu", torch.float32).contiguous() for value in entry.values()]
-        return [zlib.crc32((C.c_ubyte * value.nbytes).from_address(value.data_ptr())) for value in values]
-
-    return {number: checksum(entry) for number, entry in entries.items()}
-
-
 def unpack(packed):
-    """Blobs of a packed state, of one without windows the heads of files."""
+    """Blobs of a packed state, which have the heads of files."""
     kept = []
     try:
         blobs = {state.INDEX: packed["index"].encode()}
@@ -94,23 +79,17 @@ def _damaged(problem):
 
 
 def fill(store, packed, entries, table, rules):
-    """Puts entries, {number: entry}, and the other arrays of a state without windows into unpack()'s. rules: of the table's parameters by
-    name. Raises where entries were edited that would not act."""
+    """Puts entries, {number: entry}, and the other arrays of a state into unpack()'s. rules: of the table's parameters by name."""
     index = state.read_index(store.blobs)
-    if "arrays" not in packed:
-        if packed.get("seal") != seal(entries):
-            raise errors.CheckpointError(f'load_state_dict: the moments in "state" are not those that were saved, and the windows in "{KEY}" '
-                                         f'would not know of it. Delete "{KEY}" of the dict: then the moments act, and windows begin again')
-        return
     try:
         found = adamw.entries(entries, table, {param["id"]: param["name"] for param in index["params"]})
         for param in index["params"]:
             held = packed["arrays"][param["id"]]
             for array, tensor in held.items():
-                place, tensor = param["tensors"][array], tensor.detach().to("cpu").contiguous()
-                if tensor.nbytes != place["nbytes"]:
-                    raise ValueError(f"{array} of {param['name']} has {tensor.nbytes} bytes, {place['nbytes']} were saved")
-                store.put(index["files"][place["file"]]["name"], place["offset"], tensor.data_ptr(), tensor.nbytes, tensor)
+                (offset, nbytes, _), tensor = param["tensors"][array], tensor.detach().to("cpu").contiguous()
+                if tensor.nbytes != nbytes:
+                    raise ValueError(f"{array} of {param['name']} has {tensor.nbytes} bytes, {nbytes} were saved")
+                store.put(index["files"][param["file"]]["name"], offset, tensor.data_ptr(), tensor.nbytes, tensor)
             adamw.put(store, index, param, found.get(param["name"]), moments.names_of(rules.get(param["name"])), held["n"])
     except _DAMAGED as problem:
         if isinstance(problem, errors.ZfError):

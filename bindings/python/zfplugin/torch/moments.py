@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moments and update counts for others: opt.state as torch's optimizers have it, and a state dict that torch's AdamW reads.
 
-They live in the plugin. What is given out are copies, read from a compact checkpoint (adamw.py has its layout): the values
+They live in the plugin. What is given out are copies, read from a checkpoint that leaves windows open (adamw.py has its layout): the values
 that flush() would leave, without a flush. So they cost a pass over the whole state, when they are asked for.
 """
 import collections.abc
@@ -15,6 +15,7 @@ from .cut import local
 
 _NAMES = {"adamw": ("exp_avg", "exp_avg_sq"), "adam": ("exp_avg", "exp_avg_sq"), "lion": ("exp_avg",),
           "sgd": ("momentum_buffer",), "sgd_nesterov": ("momentum_buffer",), None: ("m", "v")}
+_DTYPES = {"n": torch.int32, "selected": torch.uint8, "importance": torch.float64}  # of arrays; else float32
 _ADAMW_GROUP = {"amsgrad": False, "maximize": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None}
 
 
@@ -28,19 +29,18 @@ def read(instance, rules=None, masters=(), store=None):
     optimizers have them. rules: {parameter's name: its rule}; None: m and v. step: the largest count, where channels count apart (mode = mean). masters: names of
     those whose fp32 weights are wanted, too, as "master". store: sharded.Rows, for those of this process."""
     store = store or state.Blobs()
-    state.save(instance, store, compact=True)
+    state.save(instance, store, keep_open=True)
     return entries_of(store, state.read_index(store.blobs), rules, masters)
 
 
 def array_of(store, index, param, name):
     """An array of a parameter in a saved state, flat, in the state's own memory."""
-    place = param["tensors"][name]
-    return torch.frombuffer(store.blobs[index["files"][place["file"]]["name"]], dtype=torch.int32 if name == "n" else torch.float32,
-                            count=place["nbytes"] // 4, offset=place["offset"])
+    (offset, nbytes, _), dtype = param["tensors"][name], _DTYPES.get(name, torch.float32)
+    return torch.frombuffer(store.blobs[index["files"][param["file"]]["name"]], dtype=dtype, count=nbytes // dtype.itemsize, offset=offset)
 
 
 def entries_of(store, index, rules=None, masters=()):
-    """What read() gives, of a compact state that was saved, in its memory but where the store has rows. index: the store's."""
+    """What read() gives, of a state that was saved, in its memory but where the store has rows. index: the store's."""
     def values_of(param, array):
         own, values = store.own(param["name"], param["shape"]), array_of(store, index, param, array).reshape(param["shape"])
         return values if own is ... else values[own].clone()

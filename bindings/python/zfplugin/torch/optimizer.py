@@ -222,7 +222,8 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     @whole
     @torch.no_grad()
     def state_dict(self):
-        """Groups, and the plugin's exact state as plain tensors and text (checkpoint.py). Between steps. Nothing changes:
+        """Groups, and the plugin's state as plain tensors and text (checkpoint.py). Between steps. Windows close, as by flush(), so
+        that this run and the one that loads it go on alike; where none are open (mode = exact) nothing changes, and
         weights that somebody else wrote since the last step are saved as such, and followed at the next one. With group= moments and
         counts alone, of all processes, as torch's optimizers have them (sharded_state: its rows): a call that all of them make together."""
         for hook in self._optimizer_state_dict_pre_hooks.values():
@@ -237,17 +238,17 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         if binding is None:
             return out
         self._take_written()
+        self._close_windows()
         if self._is_together:
             if self._ranks is not None:
                 experts.refuse_mixed(self._ranks, binding.table)
             out["state"] = self._numbered(self._read_moments())
             return out
         edited = binding.edited_values(self.param_groups)
-        packed, found = checkpoint.pack(self._instance, binding.rules_by_name(), binding.table.names_of_16_bits(), self._tally.has_windows)
+        packed, found = checkpoint.pack(self._instance, binding.rules_by_name(), binding.table.names_of_16_bits())
         out["state"] = self._numbered(self._entries(found))
         part, at_rest = binding.table.spread.part() if binding.table.spread is not None else None, binding.names_at_rest()
         out[checkpoint.KEY] = {**packed, "n_flushed_steps": binding.n_flushed_steps,
-                               **({"seal": checkpoint.seal(out["state"])} if "arrays" not in packed else {}),
                                **({"edited": edited} if edited else {}),
                                **({"at_rest": at_rest} if at_rest else {}), **({"part": part} if part else {})}
         return out
@@ -371,14 +372,23 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         self._final_weights = FinalWeights(model, self._current_binding, self._tally)
         self._handles.append(self._final_weights.handles)
 
+    def _close_windows(self):
+        """Before a save: open ones would close in it, and the parameters show it. Released, they close with resume()."""
+        if not self._tally.is_pending():
+            return
+        self._closes_at_resume = self._is_released
+        if not self._is_released:
+            self.flush()
+
     @whole
-    def save(self, path, compact=False, note=None):
+    def save(self, path, note=None):
         """Saves the plugin's state into a directory, streaming, which state_dict() cannot; the groups are not part of it.
-        compact: without open windows. Returns the report as a dict. Weights that somebody else wrote are followed first:
+        Windows close, as by flush(). Returns the report as a dict. Weights that somebody else wrote are followed first:
         where an average is swapped in, swap it out before."""
         self._followed("save", is_quiet=True)
         self._refuse_cut("save")
-        return state.save(self._instance, path, compact, note)
+        self._close_windows()
+        return state.save(self._instance, path, note=note)
 
     @whole
     def load(self, path, partial=False):

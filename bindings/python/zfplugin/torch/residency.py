@@ -19,6 +19,8 @@ from ..signals import whole
 class Residency:
     """Of an optimizer with _binding, a Binding or None, and _instance, an Instance."""
 
+    _is_released = _closes_at_resume = False  # a save while memory was released: the windows that it closes end with resume()
+
     @whole
     @torch.no_grad()
     def release(self, pinned=False):
@@ -28,6 +30,7 @@ class Residency:
         if self._binding is not None:
             self._binding.fetch()
             self._instance.release(pinned)
+            self._is_released = True
 
     @whole
     def resume(self):
@@ -42,6 +45,10 @@ class Residency:
                 raise
             self._instance.place.give_back()
             self._instance.resume()
+        self._is_released = False
+        if self._closes_at_resume:
+            self._closes_at_resume = False
+            self.flush()
 
     @contextlib.contextmanager
     def released(self, pinned=False):

@@ -178,7 +178,6 @@ class Tally:
         with contextlib.suppress(ValueError):  # "auto"
             self._is_deferring = self._is_deferring and float(config["zenflow.topk_ratio"]) < 1
         self._is_deferring = self._is_deferring and config["device.state_mib"] != "all"
-        self.has_windows = self._is_deferring or config["zenflow.mode"] == "mean"
 
     def made_step(self):
         self._n_steps += 1
@@ -192,8 +191,8 @@ class Tally:
         self._n_since_final = 0
 
     def loaded(self):
-        """A state with open windows, perhaps, and after its warm-up."""
-        self._n_warm_up, self._n_since_flush, self._n_since_final = -1, 1, 0
+        """A state without open windows, and perhaps after its warm-up."""
+        self._n_warm_up, self._n_since_flush, self._n_since_final = -1, 0, 0
 
     def is_here(self):
         """Whether this is the process that trained."""

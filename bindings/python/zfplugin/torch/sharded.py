@@ -22,7 +22,7 @@ _RANGE = struct.Struct("<IQQ")  # number of a file, first byte, number of bytes
 
 
 class Rows(state.Blobs):
-    """A compact checkpoint, of which each process keeps its rows. table: of the parameters; circles: {number of a group: this process
+    """A checkpoint, of which each process keeps its rows. table: of the parameters; circles: {number of a group: this process
     in it}; meshes: of the same groups."""
 
     FLAGS = _abi.STATE_OWN
