@@ -41,7 +41,7 @@
  * with its message. A rank that is at work for longer than [host] deadline_ms is waited for, one that is gone is not;
  * a single write, read, want or sync must not take as long. Reports count the bytes of the rank itself. Ranks that save
  * into a store each, all of them together, each get all of the state, the same bytes; each loads from a store by
- * itself. With ZF_STATE_OWN a store gets of w, m, v, slots and values only what its rank keeps, and none of it travels:
+ * itself. With ZF_STATE_OWN a store gets of w, m and v only what its rank keeps, and none of it travels:
  * index, headers and all else are the same in each, and NULL stands for the bytes of others. Put together they are
  * those of a save without it. What several ranks keep (stage 0) each of them may get.
  *
@@ -50,8 +50,8 @@
  * call of `want`, behind a meeting in which no rank has failed, is for the host to fetch what its store lacks; there it
  * may exchange bytes with the other ranks' hosts. What was named is read twice: it is checked, and, joined over the
  * ranks, is what the index's checksums are of; then it is loaded. Where a host has put its own values into a tensor, it
- * takes "crc32" of that out of the index: then it vouches for them. Other calls refuse such an index. What is not bound
- * here (ZF_STATE_PARTIAL) is not read. Without the flag each rank's store needs all of the checkpoint.
+ * writes null for its checksum into the index: then it vouches for them. Other calls refuse such an index. What is not
+ * bound here (ZF_STATE_PARTIAL) is not read. Without the flag each rank's store needs all of the checkpoint.
  *
  * Where several instances train one model (zf_create_args_t.norm_group), ranks that hold the same parameters have a
  * checkpoint together, in a directory of their own, which says which part of the model it holds. All ranks of the norm
