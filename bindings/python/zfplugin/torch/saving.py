@@ -116,12 +116,12 @@ class FinalWeights:
             alias.copy_(torch.where(same_words(copy, finals.get(i, alias)), alias, copy))
 
     def _say_written_later(self):
-        alive = [(ref, version) for ref, version in self._older if ref() is not None]
-        if any(ref()._version != version for ref, version in alive):
+        alive = [(copy, version) for copy, version in ((ref(), version) for ref, version in self._older) if copy is not None]
+        if any(copy._version != version for copy, version in alive):
             self.tally.log.warning("values of an earlier state_dict() were written: they are copies, made while updates were on their way, and the "
                                    "model does not see it. Write into the parameters, or take state_dict() again after the step")
             alive = []
-        self._older = alive
+        self._older = [(weakref.ref(copy), version) for copy, version in alive]
 
     def remember_loaded(self):
         """A state was loaded; weights are the visible ones."""
