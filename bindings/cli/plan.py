@@ -417,6 +417,7 @@ class Plan:
     def times(self, way, plan, resident_elems=None):
         options, speeds, n = self.options, self.speeds, self.model.n_elems
         is_sharded, own, state_nbytes = self.is_sharded, self.owned_elems(way), self.state_nbytes(way)
+        shards_params = is_sharded and self.stage == 3
         if resident_elems is None:
             mib = way.state_mib or self.keys["device.state_mib"]
             resident_elems = (float(mib) if str(mib).isdigit() else 0) * MIB / state_nbytes  # auto: what nobody knows here
@@ -430,12 +431,13 @@ class Plan:
             n_micro_batches=way.n_micro_batches,
             update_interval=plan["update_interval"],
             publish_lag=plan["publish_lag"],
-            fetches=not options.no_fetch and not is_sharded and way.name != "streamed",  # FSDP gathers before any hook of a module
+            fetches=not options.no_fetch and not shards_params and way.name != "streamed",  # FSDP gathers before any hook of a module
             n_ranks=options.ranks,
             is_sharded=is_sharded,
+            shards_params=shards_params,
             owned_share=own / n,
             elem_nbytes=elem_nbytes,
-            reduce_factor=1 + plan["n_selected_elems"] / n if is_sharded else 2,
+            reduce_factor=(1 if shards_params else 1 + plan["n_selected_elems"] / n) if is_sharded else 2,
             link=math.inf if way.name == "streamed" else speeds["link"] * 1e9,
             net=speeds["net"] * 1e9,
             n_machines=self.n_machines,

@@ -156,8 +156,6 @@ def balance(plan):
 def speeds_of(plan, numbers):
     machine = plan.machine
     yield "\ntimes are a simulation of"
-    if plan.stage == 3 and plan.options.ranks > 1:
-        yield "           stage 2: what a step waits for weights that are gathered is not in them"
     for name, (unit, *_) in numbers.items():
         value, replays = plan.speeds[name], name == "host" and machine.windows
         what, spread = "replays" if replays else f"{value:{'.3g' if name in plan.measured else 'g'}} {unit}", 0

@@ -7,6 +7,8 @@ resource is free and what it needs is over:
 
   forward     in forward order; needs the bucket's published values as publish_lag says
   backward    in backward order
+  fetch       stage 3 alone: a bucket's parameters to every rank, in forward and in backward order, before it is computed with. One is
+              under way while the one before it is computed with; the last two stay
   reduce      needs the bucket's backward: the sum over ranks
   down        needs the sum: gradients to the host
   replay      in forward order; needs all gradients of the step, for the norm decides the clip factor: what closes in a step
@@ -14,14 +16,18 @@ resource is free and what it needs is over:
               most_close of what it has, after steps in which it closed less. With spares a bucket may be replayed once its
               own gradients are there (plugin/replay/early.h): the newest first, and where no spare is left in place of the
               oldest; so does the one that others wait for. No step clips
-  up, gather  needs the replay: values to the device, and to the other ranks where each has a part
+  up, gather  needs the replay: values to the device, and to the other ranks where each has a part. Residents' values need none; with
+              publish_lag = 1 the step waits for them
   own         after the last backward, on the device: the plugin's own passes (statistics of gradients, the check of weights,
               updates of selected channels), which nothing hides; it does not hold up the replay
+
+What uses the network takes the first gap that it finds: gradients do not wait for values that come later.
 
 Several steps are run through; the last ones, whole windows, are the answer. Not in the model: reading a batch, and other
 users of the machine.
 """
 import heapq
+from bisect import bisect_right
 from dataclasses import dataclass
 
 EARLY_SPEED = 0.88  # an early replay writes elsewhere than it reads, which takes longer
@@ -41,6 +47,7 @@ class Job:
     fetches: bool  # lag 0: a bucket is waited for when it is used, else all of them before the forward
     n_ranks: int
     is_sharded: bool  # each rank has a part of the state: else all of it
+    shards_params: bool  # ... and of the parameters
     owned_share: float  # of the whole state, what the rank has
     elem_nbytes: float  # of gradients and values
     reduce_factor: float  # network bytes per gradient byte: 1 reduce-scatter (and what is gathered again), 2 all-reduce
@@ -69,9 +76,28 @@ class Resource:
         return self.free_at
 
 
+class Network(Resource):
+    """The same, of several users, each in an order of its own."""
+
+    def __init__(self, busy):
+        super().__init__(busy)
+        self.begins, self.ends = [], []  # of what it does
+
+    def run(self, what, ready, seconds):
+        i = bisect_right(self.ends, ready)
+        while i < len(self.begins) and self.begins[i] < ready + seconds:
+            ready = max(ready, self.ends[i])
+            i += 1
+        self.begins.insert(i, ready)
+        self.ends.insert(i, ready + seconds)
+        self.busy[what] += seconds
+        return ready + seconds
+
+
 class Simulation:
     def __init__(self, job):
         self.job, self.total, left = job, sum(job.buckets), job.resident_elems
+        self.gathers = job.is_sharded and not job.shards_params and job.n_ranks > 1  # values
         self.on_host = []  # elements of each bucket whose state this rank has there
         for elems in job.buckets:
             elems *= job.owned_share
@@ -79,7 +105,9 @@ class Simulation:
             left = max(left - elems, 0.0)
         self.now = 0.0  # the device is free from then on
         self.busy = dict.fromkeys(("compute_s", "reduce_s", "down_s", "replay_s", "up_s", "gather_s", "own_s"), 0.0)
-        self.net, self.down, self.host, self.up = (Resource(self.busy) for _ in range(4))
+        self.net = Network(self.busy)
+        self.down, self.host, self.up = (Resource(self.busy) for _ in range(3))
+        self.fetched, self.fetch_s = [], 0.0  # buckets that are here, at most two; when the next may be on its way
         none = [0.0] * len(job.buckets)
         self.reduced = none[:]  # when the step's sums of a bucket are there
         self.due = [none[:], none[:]]  # when the values that closed at this step, and at the one before, are in place
@@ -99,20 +127,30 @@ class Simulation:
         waits_at_once = job.publish_lag > 0 or not job.fetches
         if is_first and waits_at_once:
             now = max(now, *self.due[job.publish_lag > 0])
-        for elems, due in zip(job.buckets, self.due[0]):
+        for b, (elems, due) in enumerate(zip(job.buckets, self.due[0])):
             if is_first and not waits_at_once and due > now:
                 now = due
-            now += job.forward_s * elems / self.total
+            now = self.fetch(b, now) + job.forward_s * elems / self.total
         self.now = now
         self.busy["compute_s"] += job.forward_s
+
+    def fetch(self, b, now):
+        """When a bucket is computed with that is asked for now."""
+        job = self.job
+        if job.shards_params and b not in self.fetched:
+            now = max(now, self.net.run("gather_s", self.fetch_s, self.collective_s(job.buckets[b] * job.elem_nbytes)))
+            self.fetched = [*self.fetched[-1:], b]
+        self.fetch_s = now
+        return now
 
     def backward(self, is_last):
         job = self.job
         for b in reversed(range(len(job.buckets))):
-            self.now += job.backward_s * job.buckets[b] / self.total
+            self.now = self.fetch(b, self.now) + job.backward_s * job.buckets[b] / self.total
             if is_last:
                 seconds = job.reduce_factor * self.collective_s(job.buckets[b] * job.elem_nbytes)
                 self.reduced[b] = self.net.run("reduce_s", self.now, seconds)
+        self.now = max(self.now, *self.reduced)  # the step on the device begins with all sums
         self.busy["compute_s"] += job.backward_s
 
     def replay_early(self, arrived, norm_s):
@@ -136,9 +174,18 @@ class Simulation:
             heapq.heappush(oldest, -b)
         return done
 
-    def replay(self):
+    def show_residents(self):
+        """With publish_lag = 1 all ranks show them in their own step."""
+        job = self.job
+        for elems, mine in zip(job.buckets, self.on_host):
+            resident = elems - mine / job.owned_share
+            if self.gathers and job.publish_lag > 0 and resident > 0:
+                self.now = self.net.run("gather_s", self.now, self.collective_s(resident * job.elem_nbytes))
+
+    def replay(self, norm_s):
+        """From when all sums are there on."""
         job, n = self.job, len(self.job.buckets)
-        norm_s, arrived = self.now, [0.0] * n
+        arrived = [0.0] * n
         for b in reversed(range(n)):
             arrived[b] = self.down.run("down_s", self.reduced[b], self.on_host[b] * job.elem_nbytes / job.link)
             norm_s = max(norm_s, arrived[b])
@@ -154,19 +201,22 @@ class Simulation:
             if b not in early:
                 slowest += mine * job.most_close * job.update_interval / job.replay
             end = self.up.run("up_s", max(end, slowest), mine * closed_nbytes / job.link)
-            if job.is_sharded and job.n_ranks > 1:
-                resident = job.buckets[b] - mine / job.owned_share  # of all ranks: shown at every step
-                end = self.net.run("gather_s", end, self.collective_s((job.buckets[b] - resident) * closed_nbytes
-                                                                      + resident * job.elem_nbytes))
+            if self.gathers:
+                closed = mine / job.owned_share  # of all ranks; what is resident is shown at every step
+                resident_nbytes = (job.buckets[b] - closed) * job.elem_nbytes if job.publish_lag == 0 else 0.0
+                end = self.net.run("gather_s", end, self.collective_s(closed * closed_nbytes + resident_nbytes))
             self.due[0][b] = end
 
     def step(self):
         for i in range(self.job.n_micro_batches):
             self.forward(i == 0)
             self.backward(i + 1 == self.job.n_micro_batches)
-        self.replay()
+        norm_s = self.now
+        self.show_residents()
+        self.replay(norm_s)
         self.now += self.job.own_s
         self.busy["own_s"] += self.job.own_s
+        self.fetched, self.fetch_s = [], self.now
 
     def figures(self):
         return {"step_s": self.now, **self.busy}

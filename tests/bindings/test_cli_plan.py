@@ -223,10 +223,34 @@ class Times(PlanTest):
         own, most = uneven["configured"], uneven["closes_of_ranks"][1] / uneven["n_owned_elems"]
         self.assertEqual((own["update_interval"], own["publish_lag"]), (2, 0))
         self.assertTrue(0.5 <= most < 0.51, most)
-        backward = own["compute_s"] * 2 / 3  # under which replays begin, at 0.88 of their speed
-        waits, slowest = own["step_s"] - own["compute_s"], own["replay_s"] * 2 * most - backward  # replay_s: the mean over the steps
+        # under backward replays begin, at 0.88 of their speed, and forward begins before they end. replay_s: the mean over the steps
+        waits, slowest = own["step_s"] - own["compute_s"], own["replay_s"] * 2 * most - own["compute_s"]
         self.assertTrue(0.95 * slowest < waits < 1.05 * slowest, (waits, slowest, own))
         self.assertGreater(uneven["host_exchange_nbytes"], 0.5 * uneven["host_nbytes"])
+
+    def test_what_ranks_wait_for(self):
+        """Of a network where all values take half a forward pass: each layer's, one lag later all of them, and at stage 3 parameters."""
+        n, fast = 32 * 8192**2, ("--ranks", 8, "--host", 1e5, "--link", 1e5, "--latency", 0, "--set", "zenflow.topk_ratio=0")
+        layers = self.write("layers.txt", "32 * layer 8192x8192 bf16\n")
+        compute = rows(self.figures(layers, *fast))[1, 0]["compute_s"]
+        whole = compute / 6  # of 2 bytes of each parameter
+        net = 2 * n * 7 / 8 / whole / 1e9
+        fetched, late, whole_state, parts = (self.figures(layers, *fast, "--net", net, *words) for words in (
+            ("--stage", 1), ("--stage", 1, "--no-fetch"), ("--stage", 1, "--set", "device.state_mib=1024"), ("--stage", 3)))
+        waits = {(name, lag): rows(plan)[1, lag]["step_s"] - compute for name, plan in (
+            ("fetched", fetched), ("late", late), ("residents", whole_state), ("parts", parts)) for lag in (0, 1)}
+        for S in (1, 2):
+            self.assertLess(abs(rows(fetched)[S, 0]["gather_s"] / (whole / S) - 1), 0.01)
+        bucket = whole / 32
+        self.assertTrue(0 < waits["fetched", 0] < 2.1 * bucket, waits)
+        self.assertLess(abs(waits["late", 0] - waits["late", 1] - whole), 0.01 * whole, waits)
+        self.assertTrue(0 < waits["fetched", 1] < 1.1 * bucket, waits)
+        # a third of the state on the device: what other ranks have of it is shown in the step
+        share = 1024 * 2**20 / (12 * n / 8)
+        self.assertLess(abs(waits["residents", 1] - waits["fetched", 1] - share * whole), 0.01 * whole, waits)
+        # all but the last two buckets of a pass come for the next one again
+        self.assertTrue(1.8 * whole < rows(parts)[1, 0]["gather_s"] < 2 * whole, rows(parts)[1, 0])
+        self.assertTrue(waits["fetched", 1] < waits["parts", 0] < 2.1 * bucket, waits)
 
     def test_the_busiest_rank(self):
         """Three rows on 16 ranks: whoever keeps one of them decides what is needed and how long it takes."""
