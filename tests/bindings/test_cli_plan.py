@@ -66,13 +66,14 @@ class PlanTest(unittest.TestCase):
 
     def plan(self, *words):
         """Exit status, stdout and stderr."""
-        out, err = io.StringIO(), io.StringIO()
+        out, err = io.TextIOWrapper(io.BytesIO(), "utf-8", newline=""), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), mock.patch.object(sys, "argv", ["plan.py", *map(str, words)]):
             try:
                 status = command.main()
             except SystemExit as end:
                 status = end.code
-        return status, out.getvalue(), err.getvalue()
+        out.flush()
+        return status, out.buffer.getvalue().decode(), err.getvalue()
 
     def says(self, status, text, *words):
         found, out, err = self.plan(*words)
