@@ -6,6 +6,7 @@
 #include "abi_args.h"
 #include "abi_probes.h"
 #include "abi_watch.h"
+#include "zf/ext/collectives.h"
 
 /* ---- negotiation ------------------------------------------------------------------------------------------------- */
 
@@ -176,16 +177,19 @@ static void probe_describe(abi_rig_t *rig) {
 
 /* ---- hosts that offer little ------------------------------------------------------------------------------------- */
 
-static void train_with(abi_rig_t *rig, const char *what, void (*spoil)(abi_rig_t *rig)) {
+static zf_status_t begin_with(abi_rig_t *rig, const char *what, void (*spoil)(abi_rig_t *rig)) {
     abi_rig_describe(rig, 1);
     rig->host.extension = NULL;
-    if (!rig->table->create || !rig->table->destroy)
-        return;
     spoil(rig);
     abi_try(rig->probe, "create for %s", what);
     zf_status_t st = abi_rig_create(rig);
-    if (st == ZF_OK)
-        st = abi_rig_bind(rig, NULL);
+    return st == ZF_OK ? abi_rig_bind(rig, NULL) : st;
+}
+
+static void train_with(abi_rig_t *rig, const char *what, void (*spoil)(abi_rig_t *rig)) {
+    if (!rig->table->create || !rig->table->destroy)
+        return;
+    zf_status_t st = begin_with(rig, what, spoil);
     if (abi_rig_check(rig, ABI_RULE_HOST_ABSENT, st == ZF_OK, what, st)) {
         rig->stage = ABI_BOUND;
         abi_rig_train(rig, 6, ABI_RULE_HOST_ABSENT);
@@ -203,11 +207,28 @@ static void short_extensions(abi_rig_t *rig) { /* every extension is there, with
     rig->host.extension = table;
 }
 
+static int uses_collectives(abi_rig_t *rig) {
+    zf_description_t d = {.struct_size = sizeof d};
+    return rig->table->describe && rig->table->describe(&d, NULL) == ZF_OK &&
+           (strstr(d.optional_extensions, ZF_EXT_COLLECTIVES) || strstr(d.required_extensions, ZF_EXT_COLLECTIVES));
+}
+
+/* Refused by the table's name where ranks would exchange through it: each would train alone. */
+static void refuse_short_extensions(abi_rig_t *rig) {
+    zf_status_t st = begin_with(rig, "a host whose extension tables are empty", short_extensions);
+    abi_rig_check(rig, ABI_RULE_HOST_ABSENT, st < 0 && strstr(rig->err.message, "collectives"),
+                  "a host whose extension tables are empty", st);
+    abi_rig_end(rig);
+}
+
 static void no_names(abi_rig_t *rig) { rig->host.table.name = rig->host.table.version = NULL; }
 
 static void probe_hosts(abi_rig_t *rig) {
     train_with(rig, "a host with neither log nor get_extension", no_callbacks);
-    train_with(rig, "a host whose extension tables are empty", short_extensions);
+    if (uses_collectives(rig))
+        refuse_short_extensions(rig);
+    else
+        train_with(rig, "a host whose extension tables are empty", short_extensions);
     train_with(rig, "a host without name and version", no_names);
 }
 
