@@ -110,8 +110,8 @@ static const void *none(const char *id) { return NULL; }
 
 int32_t zf_plugin_negotiate(zf_bootstrap_t *boot) {
     static const zf_plugin_t table = {sizeof table, ZF_ABI_0_11, describe, create, destroy, bind,
-                                      changed,      announce,   grads,    step,   get,     wait,
-                                      release,      quiesce,    export,   poll,   none};
+                                      changed,      announce,    grads,    step,   get,     wait,
+                                      release,      quiesce,     export,   poll,   none};
     for (uint32_t i = 0; boot && boot->magic == ZF_BOOTSTRAP_MAGIC && i < boot->n_abis; i++)
         if (boot->abis[i] == ZF_ABI_0_11)
             return boot->chosen_abi = ZF_ABI_0_11, boot->plugin = &table, ZF_OK;

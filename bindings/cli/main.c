@@ -57,7 +57,8 @@ static const zf_cli_command_t commands[] = {
      "  --rounds N           every setting is run so often, in turn; what differs by less than rounds do is no "
      "difference (3)\n"
      "  --max-stall SHARE    of a step that the device may wait for the plugin (0.03)\n"
-     "  --loss WORDS         the trainer prints its loss behind these (a regular expression): the least last one is best.\n"
+     "  --loss WORDS         the trainer prints its loss behind these (a regular expression): the least last one is "
+     "best.\n"
      "                       Without it the setting whose values are youngest is\n"
      "  --timeout SECONDS    a setting that takes longer is ended and counts as failed (3600)\n"
      "  --output FILE        what is chosen, as an INI file (zf-tuned.ini); --force overwrites it\n"
@@ -70,7 +71,8 @@ static const zf_cli_command_t commands[] = {
     {"ckpt", "inspect", "DIR", "what a checkpoint holds", NULL, NULL},
     {"ckpt", "verify", "DIR", "check every byte and value of a checkpoint", NULL, NULL},
     {"ckpt", "consolidate", "DIR FILE", "the weights of a checkpoint as one safetensors file of float32", NULL, NULL},
-    {"ckpt", "export", "DIR FILE", "moments and counts of a checkpoint, for AdamW.load_state_dict() of PyTorch", NULL, NULL},
+    {"ckpt", "export", "DIR FILE", "moments and counts of a checkpoint, for AdamW.load_state_dict() of PyTorch", NULL,
+     NULL},
     {"page", NULL, "man|configuration|counters", "the manual page of this command, or the page of all keys or counters",
      NULL, zf_cli_page},
 };

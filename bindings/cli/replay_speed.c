@@ -115,8 +115,7 @@ static int open_and_measure(run_t *run, uint32_t interval, const char *keys, mea
         .struct_size = sizeof args, .host = &host, .config_text = config, .device_type = ZF_DEVICE_CPU};
     zf_param_decl_t decl = {.struct_size = sizeof decl, .name = "w", .tensor = &run->weight_tensor};
     int is_done = 0;
-    snprintf(config, sizeof config,
-             "[zenflow]\nupdate_interval = %u\npublish_lag = 0\nfull_warm_up_rounds = 1\n%s",
+    snprintf(config, sizeof config, "[zenflow]\nupdate_interval = %u\npublish_lag = 0\nfull_warm_up_rounds = 1\n%s",
              interval, keys);
     zf_tensor_contiguous(run->weights, zf_dtype_bfloat16(), 2, shape, &run->weight_tensor);
     zf_tensor_contiguous(run->grads, zf_dtype_bfloat16(), 2, shape, &run->grad_tensor);

@@ -121,9 +121,7 @@ static void paint_output(abi_args_t *a, int i) {
 }
 
 /* It takes a step. */
-static int is_of_step(const abi_args_t *a) {
-    return strncmp(a->slot.entry->name, "step_", 5) == 0;
-}
+static int is_of_step(const abi_args_t *a) { return strncmp(a->slot.entry->name, "step_", 5) == 0; }
 
 static int is_weights(const abi_args_t *a) { return strcmp(a->slot.entry->name, "weights") == 0; }
 

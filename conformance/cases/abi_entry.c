@@ -131,8 +131,8 @@ static void check_table(abi_probe_t *p, const void *table, const char *owner, in
 static void probe_tables(abi_rig_t *rig) {
     abi_probe_t *p = rig->probe;
     check_table(p, rig->table, "zf_plugin_t", 1);
-    abi_check(p, ABI_RULE_TABLE, rig->table->abi == ZF_ABI_0_11, "table.abi is %#x, negotiated was %#x", rig->table->abi,
-              ZF_ABI_0_11);
+    abi_check(p, ABI_RULE_TABLE, rig->table->abi == ZF_ABI_0_11, "table.abi is %#x, negotiated was %#x",
+              rig->table->abi, ZF_ABI_0_11);
     if (rig->table->struct_size < sizeof *rig->table || !rig->table->get_extension)
         return;
     for (const abi_extension_t *e = abi_extensions; e->id; e++) {

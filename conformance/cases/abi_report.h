@@ -58,7 +58,7 @@
     X(HOST_ARGS, 5, "host-args", "what the host is called with is in order")                                           \
     X(HOST_COPY, 5, "host-copy", "the host's table and strings may go when create has returned")                       \
     X(CANCEL, 5, "cancel", "a thread that is cancelled in a hook leaves it as it should")                              \
-    X(HOST_ABSENT, 5, "host-absent", "a host with little is served; an empty zf.collectives is refused")                   \
+    X(HOST_ABSENT, 5, "host-absent", "a host with little is served; an empty zf.collectives is refused")               \
     X(BUSY, 5, "busy", "a hook beside another one on one instance is ZF_ERR_BUSY")                                     \
     X(CRASH, 5, "crash", "no probe crashed or hung")                                                                   \
     X(QUIET, 5, "quiet", "nothing is printed to stdout or stderr")                                                     \

@@ -3,10 +3,10 @@
  *
  * Cores are shared in two steps. The ranks of a machine divide the cores of the affinity mask into equal, contiguous
  * shares. Within its share an instance takes cores that no other instance has, whichever process and user it is of. It
- * takes a core by a socket whose name has the core's number: the system lets one socket have a name. The name belongs to
- * no file and goes with the process, however that ends; a forked child keeps it while it runs. Names are seen within a
- * network namespace. A container sees none of other containers, so no thread is pinned there, unless the container has
- * CPUs of its own. */
+ * takes a core by a socket whose name has the core's number: the system lets one socket have a name. The name belongs
+ * to no file and goes with the process, however that ends; a forked child keeps it while it runs. Names are seen within
+ * a network namespace. A container sees none of other containers, so no thread is pinned there, unless the container
+ * has CPUs of its own. */
 #pragma once
 
 #include <pthread.h>
