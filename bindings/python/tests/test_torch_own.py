@@ -147,7 +147,7 @@ class LikeTorchs(TorchTest):
         self.assertEqual((opt.param_groups[0]["lr"], opt.state[model[0].weight]["step"]), (0.25, 4))
 
     def test_edits_of_a_state_dict(self):
-        """By a hook, in place, in a file: they act as in torch; in open windows they are refused, with the way out."""
+        """By a hook, in place, in a file: they act as in torch, in windows, too."""
         def halve(saved):
             for entry in saved["state"].values():
                 entry["exp_avg"].mul_(0.5)
@@ -175,13 +175,7 @@ class LikeTorchs(TorchTest):
             model, late = self.alone(config=config(FEW))
             train(model, late, range(7))
             saved = late.state_dict()
-            late.load_state_dict(saved)
             edit(saved)
-            before = values_of(model)
-            with self.assertRaisesRegex(zfplugin.CheckpointError, 'Delete "zenflow"'):
-                late.load_state_dict(saved)
-            self.assert_values(model, before)
-            del saved["zenflow"]
             late.load_state_dict(saved)
             self.assertTrue(torch.equal(late.state[model[2].weight]["exp_avg"], saved["state"][2]["exp_avg"]))
 

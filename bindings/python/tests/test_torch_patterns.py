@@ -65,17 +65,18 @@ class Fetched(TorchTest):
 
 class Reading(TorchTest):
     """What only reads changes nothing: in place parameters stay as they are, their version counters too; with fetch=True all values are in
-    place afterwards. The run goes on to the same bits."""
+    place afterwards. The run goes on to the same bits. What saves closes windows, where some are open."""
 
-    def readings(self, model, opt):
+    def readings(self, model, opt, saves=True):
         yield "model.state_dict", model.state_dict
-        yield "opt.state_dict", opt.state_dict
         yield "opt.state", lambda: len(opt.state)
         yield "export", opt.export
         yield "drain", opt.drain
         yield "adamw_state_dict", opt.adamw_state_dict
         yield "a module's state_dict", model[2].state_dict
-        yield "save", lambda: opt.save(f"{self.folder}/saved")
+        if saves:
+            yield "opt.state_dict", opt.state_dict
+            yield "save", lambda: opt.save(f"{self.folder}/saved")
 
     def setUp(self):
         super().setUp()
@@ -92,7 +93,7 @@ class Reading(TorchTest):
                     plain_step(one, its_own, i)
                 shown = [(p._version, p.detach().clone()) for p in model.parameters()]
                 graph = sum(p.pow(2).sum() for p in model.parameters())
-                for name, read in self.readings(model, opt) if i > 3 else []:
+                for name, read in self.readings(model, opt, mode is not WINDOWS) if i > 3 else []:
                     with self.subTest(mode=mode, reading=name, step=i):
                         read()
                         for p, (version, values) in zip(model.parameters(), shown):
@@ -114,7 +115,8 @@ class Reading(TorchTest):
                 for one, its_own in pairs:
                     train(one, its_own, range(5 * i, 5 * i + 5))
                 is_late = opt._binding.is_late()
-                dict(self.readings(model, opt))[name]()
+                for one, its_own in pairs:
+                    dict(self.readings(one, its_own))[name]()
                 with self.subTest(mode=mode, reading=name):
                     self.assertTrue(is_late)
                     self.assert_equal(model, other)

@@ -183,7 +183,8 @@ class Moved(RebindTest):
                         plain_step(model, opt, i)
                     if i in (4, 5, 8):
                         move(right)
-                        look(opts[1])
+                        for opt in opts:  # a state_dict() closes windows
+                            look(opt)
                 for opt in opts:
                     opt.flush()
                 self.assert_equal(left, right)

@@ -36,10 +36,10 @@ def hooked(hooks, optimizer, state_dict):
     return state_dict
 
 
-def pack(instance, rules, masters):
-    """(what "zenflow" has of the state, {name: entry}). rules, masters: as moments.read() has them."""
+def pack(instance, rules, masters, keep_open):
+    """(what "zenflow" has of the state, {name: entry}). rules, masters: as moments.read() has them; keep_open: as state.save() has it."""
     store = state.Blobs()
-    state.save(instance, store)
+    state.save(instance, store, keep_open)
     index = state.read_index(store.blobs)
     found = moments.entries_of(store, index, rules, masters)
     def kept_of(param):  # what no entry has

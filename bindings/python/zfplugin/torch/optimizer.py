@@ -223,8 +223,9 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     @torch.no_grad()
     def state_dict(self):
         """Groups, and the plugin's state as plain tensors and text (checkpoint.py). Between steps. Windows close, as by flush(), so
-        that this run and the one that loads it go on alike; where none are open (mode = exact) nothing changes, and
-        weights that somebody else wrote since the last step are saved as such, and followed at the next one. With group= moments and
+        that this run and the one that loads it go on alike; where none are open (mode = exact) nothing changes. Weights that
+        somebody else wrote since the last step are saved as such, and followed at the next one: they may be an average that is swapped
+        out again, so windows stay open then. With group= moments and
         counts alone, of all processes, as torch's optimizers have them (sharded_state: its rows): a call that all of them make together."""
         for hook in self._optimizer_state_dict_pre_hooks.values():
             hook(self)
@@ -238,14 +239,15 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         if binding is None:
             return out
         self._take_written()
-        self._close_windows()
+        edited = {} if self._is_together else binding.edited_values(self.param_groups)
+        if not edited:
+            self._close_windows()
         if self._is_together:
             if self._ranks is not None:
                 experts.refuse_mixed(self._ranks, binding.table)
             out["state"] = self._numbered(self._read_moments())
             return out
-        edited = binding.edited_values(self.param_groups)
-        packed, found = checkpoint.pack(self._instance, binding.rules_by_name(), binding.table.names_of_16_bits())
+        packed, found = checkpoint.pack(self._instance, binding.rules_by_name(), binding.table.names_of_16_bits(), keep_open=bool(edited))
         out["state"] = self._numbered(self._entries(found))
         part, at_rest = binding.table.spread.part() if binding.table.spread is not None else None, binding.names_at_rest()
         out[checkpoint.KEY] = {**packed, "n_flushed_steps": binding.n_flushed_steps,
