@@ -172,12 +172,14 @@ void zt_state_end(zt_rig_t *rig, zt_rig_t *copy, zt_memory_store_t *store) {
     zt_memory_store_clear(store);
 }
 
-/* Which store has a byte: each one, or one alone. */
+/* Which store has a byte: each one, or one alone. An index of one part may be shorter than that of another. */
 static uint32_t who_has(const zt_memory_store_t *stores, uint32_t n, int blob, uint64_t at, uint64_t *n_alone) {
     uint32_t n_there = 0, out = 0;
     for (uint32_t r = n; r-- > 0;) {
-        n_there += stores[r].blobs[blob].is_there[at];
-        out = stores[r].blobs[blob].is_there[at] ? r : out;
+        const zt_blob_t *of = &stores[r].blobs[blob];
+        int is_there = at < of->nbytes && of->is_there[at];
+        n_there += (uint32_t)is_there;
+        out = is_there ? r : out;
     }
     ck_assert_msg(n_there == 1 || n_there == n, "%s, byte %u: %u ranks have it", stores->blobs[blob].name, (unsigned)at,
                   n_there);
