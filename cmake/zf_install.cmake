@@ -7,7 +7,7 @@
 # Documents and examples lie under CMAKE_INSTALL_DOCDIR as they lie in the source, so that the links between them hold.
 #
 #   component    what                                                    Debian package (zf_packages.cmake)
-#   runtime      libzfplugin.so.1                                        libzfplugin1
+#   runtime      libzfplugin.so.0                                        libzfplugin0
 #   dev          headers, loader, CMake and pkg-config files, documents  libzfplugin-dev
 #   mpi          libzf_mpi.so and its header, where MPI was found        libzf-mpi
 #   tools        zf, its manual page and completion                      zfplugin-tools

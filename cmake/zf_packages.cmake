@@ -34,18 +34,18 @@ macro(zf_package component name section depends)
     string(JOIN "\n" CPACK_COMPONENT_${zf_upper}_DESCRIPTION ${ARGN})
 endmacro()
 
-# libzfplugin.so.1 is opened by its name and never linked, so what opens it has to name its package.
-zf_package(runtime libzfplugin1 libs ""
+# libzfplugin.so.0 is opened by its name and never linked, so what opens it has to name its package.
+zf_package(runtime libzfplugin0 libs ""
            "optimizer offload with selective updates, plugin library"
-           "libzfplugin.so.1 keeps the optimizer state of a training run in host memory"
+           "libzfplugin.so.0 keeps the optimizer state of a training run in host memory"
            "and updates it beside the run: the few channels that carry most of the"
            "gradient at every step, the others in windows. A trainer opens it through a"
            "versioned C ABI.")
-zf_package(dev libzfplugin-dev libdevel "libzfplugin1 ${zf_same_version}"
+zf_package(dev libzfplugin-dev libdevel "libzfplugin0 ${zf_same_version}"
            "optimizer offload with selective updates, for trainers in C"
-           "Headers, the static loader with which a C trainer opens libzfplugin.so.1,"
+           "Headers, the static loader with which a C trainer opens libzfplugin.so.0,"
            "files for CMake and pkg-config, documents and examples.")
-zf_package(tools zfplugin-tools utils "libzfplugin1 ${zf_same_version}, python3"
+zf_package(tools zfplugin-tools utils "libzfplugin0 ${zf_same_version}, python3"
            "optimizer offload with selective updates, command line"
            "The program zf: what this machine gives the plugin, what a model will need,"
            "which settings fit, where a step went; checkpoints inspected and verified.")
@@ -58,9 +58,9 @@ if(TARGET zf_mpi)
 endif()
 if(TARGET zf-conform)
     list(APPEND CPACK_COMPONENTS_ALL conformance)
-    zf_package(conformance zfplugin-conformance utils "libzfplugin1 ${zf_same_version}"
+    zf_package(conformance zfplugin-conformance utils "libzfplugin0 ${zf_same_version}"
                "optimizer offload with selective updates, conformance suite"
-               "zf-conform judges a libzfplugin.so.1 before it is deployed: its ABI, its"
+               "zf-conform judges a libzfplugin.so.0 before it is deployed: its ABI, its"
                "arithmetic to the bit, its bytes, its accuracy. zf-host is the reference"
                "trainer that it runs.")
     # of the areas glue and ablation; the others need no Python
@@ -70,7 +70,7 @@ endif()
 
 # The dynamic linker's cache is renewed where a library comes or goes.
 file(WRITE "${PROJECT_BINARY_DIR}/debian/triggers" "activate-noawait ldconfig\n")
-file(WRITE "${PROJECT_BINARY_DIR}/debian/shlibs" "libzfplugin 1 libzfplugin1 (>= ${PROJECT_VERSION})\n")
+file(WRITE "${PROJECT_BINARY_DIR}/debian/shlibs" "libzfplugin 0 libzfplugin0 (>= ${PROJECT_VERSION})\n")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA "${PROJECT_BINARY_DIR}/debian/triggers" "${PROJECT_BINARY_DIR}/debian/shlibs")
 set(CPACK_DEBIAN_MPI_PACKAGE_CONTROL_EXTRA "${PROJECT_BINARY_DIR}/debian/triggers")
 

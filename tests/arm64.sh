@@ -37,7 +37,7 @@ for test in $tests; do
     printf '%-14s %s\n' "$test" "$(grep % "$here/test.log")"
 done
 # shellcheck disable=SC2086
-ZF_EMULATOR=$emulator $emulator "$here/build/conformance/zf-conform" exact --plugin "$here/build/plugin/libzfplugin.so.1" \
+ZF_EMULATOR=$emulator $emulator "$here/build/conformance/zf-conform" exact --plugin "$here/build/plugin/libzfplugin.so.0" \
     --cases "$cases" >"$here/exact.log" 2>&1 || { failed=1; head -n 40 "$here/exact.log"; }
 tail -n 1 "$here/exact.log"
 exit $failed

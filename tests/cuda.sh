@@ -93,7 +93,7 @@ conform() {
     n=$2
     shift 2
     env LD_LIBRARY_PATH="$root/$folder/tests/cuda/double" "$@" "$folder/conformance/zf-conform" exact \
-        --plugin "$folder/plugin/libzfplugin.so.1" --device cuda --cases "$n" --seed "$seed" --jobs "$jobs" \
+        --plugin "$folder/plugin/libzfplugin.so.0" --device cuda --cases "$n" --seed "$seed" --jobs "$jobs" \
         --deadline "${deadline:-300}" --max-failures "${most:-3}" >"$folder/conform.out" 2>&1
     judge_output "$folder/conform.out" $?
 }
@@ -106,7 +106,7 @@ shard() {
     shift 3
     env LD_LIBRARY_PATH="$root/$folder/tests/cuda/double" "$@" timeout -k 5 1800 mpirun --allow-run-as-root --oversubscribe \
         --mca btl self,vader,tcp --mca btl_tcp_if_include lo --mca btl_vader_single_copy_mechanism none -n "$ranks" \
-        "$folder/conformance/zf-conform" shard --plugin "$folder/plugin/libzfplugin.so.1" ${stage:+--stage $stage} \
+        "$folder/conformance/zf-conform" shard --plugin "$folder/plugin/libzfplugin.so.0" ${stage:+--stage $stage} \
         --mpi "$folder/bindings/mpi/libzf_mpi.so" --device cuda --cases "$n" --seed "$seed" --hold-us "${hold_us:-0}" \
         >"$folder/shard.out" 2>&1
     judge_output "$folder/shard.out" $?
@@ -152,7 +152,7 @@ count_traffic() {
         "13x5000 $common" "5x11008 $common" "4x16384 $common" "2x32000 $common"; do
         # shellcheck disable=SC2086 # words
         FAKECUDA_TRAFFIC=1 FAKECUDA_SEED=0 FAKECUDA_DELAY_US=0 LD_LIBRARY_PATH="$root/build/cuda/tests/cuda/double" \
-            build/cuda/tests/cuda/trainer build/cuda/plugin/libzfplugin.so.1 $mode >build/cuda/run.txt 2>&1 || return 1
+            build/cuda/tests/cuda/trainer build/cuda/plugin/libzfplugin.so.0 $mode >build/cuda/run.txt 2>&1 || return 1
         case $mode in [0-9]*) sed 's/^traffic /wide /' ;; *) cat ;; esac <build/cuda/run.txt
     done >build/cuda/traffic.txt
 }
@@ -163,7 +163,7 @@ count_blocks() {
         # shellcheck disable=SC2086 # words
         FAKECUDA_COUNTS=1 FAKECUDA_MULTIPROCESSORS=132 FAKECUDA_COMPUTE=90 FAKECUDA_SEED=0 FAKECUDA_DELAY_US=0 \
             LD_LIBRARY_PATH="$root/build/cuda/tests/cuda/double" build/cuda/tests/cuda/trainer \
-            build/cuda/plugin/libzfplugin.so.1 $mode 2>&1 || return 1
+            build/cuda/plugin/libzfplugin.so.0 $mode 2>&1 || return 1
     done >build/cuda/launched.txt
 }
 

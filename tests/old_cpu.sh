@@ -11,7 +11,7 @@ cases=2
 [ "$(uname -m)" = x86_64 ] || { echo "this processor is not an x86-64"; exit 77; }
 command -v qemu-x86_64 >/dev/null || { echo "qemu-x86_64 is missing: apt-get install qemu-user"; exit 77; }
 emulator="qemu-x86_64 -cpu Nehalem"
-if ZF_EMULATOR=$emulator $emulator "$build/conformance/zf-conform" exact --plugin "$build/plugin/libzfplugin.so.1" --isa avx2 --cases 1 \
+if ZF_EMULATOR=$emulator $emulator "$build/conformance/zf-conform" exact --plugin "$build/plugin/libzfplugin.so.0" --isa avx2 --cases 1 \
     >/dev/null 2>&1; then
     echo "the emulated CPU has AVX2: nothing is shown by this run"
     exit 1
@@ -19,7 +19,7 @@ fi
 for test in dispatch rows; do
     $emulator "$build/tests/kernels/test_kernels_$test" || exit 1
 done
-said=$(ZF_EMULATOR=$emulator $emulator "$build/conformance/zf-conform" exact --plugin "$build/plugin/libzfplugin.so.1" \
+said=$(ZF_EMULATOR=$emulator $emulator "$build/conformance/zf-conform" exact --plugin "$build/plugin/libzfplugin.so.0" \
     --jobs 2 --cases "$cases" 2>&1)
 status=$?
 printf '%s\n' "$said" | grep -v drew

@@ -47,7 +47,7 @@ zf-conform glue --seeds 1 --steps 20 --out /in/glue >/in/glue.out 2>/in/glue.err
 [ "$status" -eq "$1" ] || { cat /in/glue.err; echo "glue: exit status $status, need $1"; exit 1; }
 [ "$1" -ne 2 ] || grep 'apt-get install python3-scipy' /in/glue.err # Recommends were not installed: it says what to install
 END
-    packages="libzfplugin1 libzfplugin-dev zfplugin-tools zfplugin-conformance libzf-mpi"
+    packages="libzfplugin0 libzfplugin-dev zfplugin-tools zfplugin-conformance libzf-mpi"
     # apt and dpkg run inside the new system, by chroot: run outside they would install on this machine.
     # shellcheck disable=SC2016 # $1 is the hooks'
     mmdebstrap --mode=root --variant=apt --skip=check/empty --include=gcc,libc6-dev,pkg-config,cmake,make \
@@ -141,7 +141,7 @@ test_wheel_arm64() {
     cd "$work"
     # shellcheck disable=SC2086
     PYTHONHOME=$python/root/usr PYTHONPATH=$work/site $emulator "$python/root/usr/bin/python3.11" "$root/bindings/python/tests/few_steps.py"
-    ZFPLUGIN_PATH=$work/site/zfplugin/lib/libzfplugin.so.1
+    ZFPLUGIN_PATH=$work/site/zfplugin/lib/libzfplugin.so.0
     export ZFPLUGIN_PATH
     # shellcheck disable=SC2086
     {

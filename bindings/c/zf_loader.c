@@ -30,7 +30,7 @@
 #include "zf/ext/stats.h"
 
 #define PATH_VARIABLE "ZFPLUGIN_PATH"
-#define SONAME "libzfplugin.so.1"
+#define SONAME "libzfplugin.so.0"
 
 struct zf_loader {
     void *library;

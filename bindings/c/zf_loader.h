@@ -34,7 +34,7 @@ extern "C" {
 
 typedef struct zf_loader zf_loader_t; /* opaque */
 
-/* Opens a plugin. path NULL: the file named by the environment variable ZFPLUGIN_PATH, else "libzfplugin.so.1" in the
+/* Opens a plugin. path NULL: the file named by the environment variable ZFPLUGIN_PATH, else "libzfplugin.so.0" in the
  * dynamic linker's directories. A path without a slash is searched in those directories too. The library is mapped with
  * RTLD_NOW | RTLD_LOCAL. [any-thread] *out_loader is written on success only.
  * Errors: ZF_LOADER_ERR_FILE, ZF_LOADER_ERR_SYMBOL, ZF_ERR_ABI (no common ABI, or a table that breaks it),

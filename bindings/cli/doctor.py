@@ -75,7 +75,7 @@ class Doctor:
             self.found["plugin"] = {"found": True, **ask("plugin")}
         except Failed as failure:
             self.found["plugin"] = {"found": False, "why": str(failure)}
-            self.miss(True, "libzfplugin.so.1", remedy_of(str(failure)))
+            self.miss(True, "libzfplugin.so.0", remedy_of(str(failure)))
 
     def devices(self):
         return enumerate(self.found["cuda"].get("devices", ()))

@@ -93,7 +93,7 @@ static int usage(void) {
                  commands[i].name ? commands[i].name : "", commands[i].args);
         printf("  %-40s %s\n", head, commands[i].what);
     }
-    printf("the plugin: --plugin FILE, else ZFPLUGIN_PATH, else libzfplugin.so.1; `zf --version` is that of this "
+    printf("the plugin: --plugin FILE, else ZFPLUGIN_PATH, else libzfplugin.so.0; `zf --version` is that of this "
            "command\n");
     return 0;
 }

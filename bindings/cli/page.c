@@ -51,7 +51,7 @@ static int print_man(void) {
         if (commands[i].what)
             put_command(&commands[i]);
     printf(".SH ENVIRONMENT\n.TP\n.B ZFPLUGIN_PATH\nthe plugin, where \\-\\-plugin does not name it; else "
-           "libzfplugin.so.1 is looked up as any library\n"
+           "libzfplugin.so.0 is looked up as any library\n"
            ".SH EXIT STATUS\n0: done. 1: it failed; the message says what to do. 2: it was called wrongly.\n"
            ".SH SEE ALSO\n.BR zf_create (3),\n.BR zf_step (3)\nand the pages that they name: the contracts of all "
            "hooks, from zf/plugin.h and zf/ext/.\nREADME.md of libzfplugin.\n");

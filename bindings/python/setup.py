@@ -3,7 +3,7 @@
 
 CMake builds them from this repository (a C compiler, CMake and the packages of conformance/deps.sh are needed then, at build time
 only) and installs the components runtime, tools and, where -DZF_CONFORMANCE=ON is among $CMAKE_ARGS, conformance:
-zfplugin/lib/libzfplugin.so.1 and zfplugin/bin/zf, zf-conform, zf-host. $ZFPLUGIN_BUILD names the folder of a build that is there
+zfplugin/lib/libzfplugin.so.0 and zfplugin/bin/zf, zf-conform, zf-host. $ZFPLUGIN_BUILD names the folder of a build that is there
 already: what it has of them is taken, and the library and zf are built there where it lacks them. What they need (libinih, libjansson) stays where it is: build_wheel.sh has auditwheel copy it
 into the wheel. The wheel is py3-none-<platform of the library>: no part of it depends on a version of Python.
 """
@@ -26,7 +26,7 @@ except ImportError:  # setuptools < 70.1
 
 HERE = Path(__file__).resolve().parent
 ROOT = Path(os.environ.get("ZF_SOURCE_DIR") or HERE.parent.parent)
-SONAME = "libzfplugin.so.1"
+SONAME = "libzfplugin.so.0"
 PLATFORMS = {62: "linux_x86_64", 183: "linux_aarch64"}  # ELF's numbers of machines
 
 

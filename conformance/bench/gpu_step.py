@@ -31,7 +31,7 @@ ARMS = [("state on the device", ["device.state_mib=all"]),
 def train(o, folder, sets):
     report = os.path.join(folder, "report.json")
     command = [os.path.join(o.kit, "bin/zf-host"), "--examples", os.path.join(folder, "examples"), "--device", "cuda",
-               "--optimizer", "plugin", "--plugin", os.path.join(o.kit, "plugin/libzfplugin.so.1"), "--quiet", "--out", report]
+               "--optimizer", "plugin", "--plugin", os.path.join(o.kit, "plugin/libzfplugin.so.0"), "--quiet", "--out", report]
     for name in ("layers", "hidden", "heads", "batch", "steps", "dtype"):
         command += ["--" + name, str(getattr(o, name))]
     command += ["--products", o.dtype] + [word for key in sets for word in ("--set", key)]

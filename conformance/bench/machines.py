@@ -60,7 +60,7 @@ def cell(found):
 
 def main():
     build = sys.argv[1]
-    zf = [os.path.join(build, "bindings", "cli", "zf"), "--plugin", os.path.join(build, "plugin", "libzfplugin.so.1")]
+    zf = [os.path.join(build, "bindings", "cli", "zf"), "--plugin", os.path.join(build, "plugin", "libzfplugin.so.0")]
     shown = None
     print("| machine | card, host GiB | host GB/s | " + " | ".join(MODELS) + " |\n|---|---|---" + "|---" * len(MODELS) + "|")
     with tempfile.TemporaryDirectory() as folder:

@@ -185,7 +185,7 @@ static void check_flags(abi_probe_t *p, const elf_file_t *f) {
     for (int i = 0; i < f->header->e_phnum; i++)
         if (f->segments[i].p_type == PT_GNU_STACK)
             has_stack = 1, is_exec = (f->segments[i].p_flags & PF_X) != 0;
-    abi_check(p, ABI_RULE_SONAME, strcmp(soname, "libzfplugin.so.1") == 0, "SONAME is \"%s\", not libzfplugin.so.1",
+    abi_check(p, ABI_RULE_SONAME, strcmp(soname, "libzfplugin.so.0") == 0, "SONAME is \"%s\", not libzfplugin.so.0",
               soname);
     abi_check(p, ABI_RULE_NODELETE, (dynamic_value(f, DT_FLAGS_1) & DF_1_NODELETE) != 0,
               "flag NODELETE is not set: link with -z nodelete");

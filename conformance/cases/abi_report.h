@@ -13,7 +13,7 @@
     X(EXPORTS, 3, "exports", "exports the entry alone, with its version")                                              \
     X(NEEDED, 3, "needed", "needs no library but libc, libm, libinih and libjansson")                                  \
     X(IMPORTS, 3, "imports", "imports nothing that touches the process: exit, signals, locale, stdout ...")            \
-    X(SONAME, 3, "soname", "SONAME is libzfplugin.so.1")                                                               \
+    X(SONAME, 3, "soname", "SONAME is libzfplugin.so.0")                                                               \
     X(NODELETE, 3, "nodelete", "linked with -z nodelete")                                                              \
     X(STACK, 3, "stack", "no executable stack")                                                                        \
     X(TEXTREL, 3, "textrel", "no text relocations")                                                                    \

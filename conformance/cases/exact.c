@@ -62,7 +62,7 @@ static void choose_isas(zx_options_t *o) {
 #define AT(member) offsetof(zx_options_t, member)
 
 static const zc_option_t table[] = {
-    ZC_OPTION("plugin", ZC_TEXT, AT(plugin), "FILE", "the library (default: ZFPLUGIN_PATH, else libzfplugin.so.1)"),
+    ZC_OPTION("plugin", ZC_TEXT, AT(plugin), "FILE", "the library (default: ZFPLUGIN_PATH, else libzfplugin.so.0)"),
     ZC_OPTION("cases", ZC_U32, AT(n_cases), "N", "random cases, default 400", .least = 1, .most = 99999999),
     ZC_OPTION("seed", ZC_U64, AT(seed), "N", "default 1"),
     ZC_OPTION("law", ZC_U32, AT(law), "N", "cases of one law only: 1 to 6", .least = 1, .most = ZX_N_LAWS),

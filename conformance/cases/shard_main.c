@@ -27,7 +27,7 @@ enum { ALL = UINT32_MAX };
 #define AT(member) offsetof(zs_options_t, member)
 
 static const zc_option_t table[] = {
-    ZC_OPTION("plugin", ZC_TEXT, AT(plugin), "FILE", "the library (default: ZFPLUGIN_PATH, else libzfplugin.so.1)"),
+    ZC_OPTION("plugin", ZC_TEXT, AT(plugin), "FILE", "the library (default: ZFPLUGIN_PATH, else libzfplugin.so.0)"),
     ZC_OPTION("mpi", ZC_TEXT, AT(mpi), "FILE", "libzf_mpi.so (default: ZF_MPI_PATH, else libzf_mpi.so)"),
     ZC_OPTION("device", ZC_CHOICE_TEXT, AT(device), "NAME", "where the tensors are: cpu (default), cuda",
               .choices = "cpu cuda"),

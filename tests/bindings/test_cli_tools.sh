@@ -70,21 +70,21 @@ says 0 '--efficiency  *N  *of that peak (0.4)' plan --help
 says 2 usage doctor --need everything
 says 2 usage doctor --need
 out=$("$zf" --plugin "$dir/none.so" doctor --quick 2>&1)
-{ [ $? -eq 1 ] && echo "$out" | grep -q 'libzfplugin.so.1 (needed)' && echo "$out" | grep -q 'README, "Install".*or name the file'; } ||
+{ [ $? -eq 1 ] && echo "$out" | grep -q 'libzfplugin.so.0 (needed)' && echo "$out" | grep -q 'README, "Install".*or name the file'; } ||
     { echo "FAIL: a missing plugin: $out"; failed=1; }
 # what the dynamic linker says decides the remedy: a zf that answers for a plugin that does not open
 cat >"$dir/zf" <<'SH'
 #!/bin/sh
-[ "$2" != plugin ] || { echo "zf: cannot open libzfplugin.so.1: $WHY" >&2; exit 1; }
+[ "$2" != plugin ] || { echo "zf: cannot open libzfplugin.so.0: $WHY" >&2; exit 1; }
 exec "$REAL_ZF" "$@"
 SH
 chmod +x "$dir/zf"
 remedy() { # WHY REMEDY
     expect 1 "^ *$2" env ZF_COMMAND="$dir/zf" REAL_ZF="$zf" WHY="$1" "${ZF_PYTHON:-python3}" "$(dirname "$zf")/doctor.py" --quick
 }
-remedy "/lib/libc.so.6: version \`GLIBC_2.38' not found (required by libzfplugin.so.1)" 'it was built with a newer C library'
+remedy "/lib/libc.so.6: version \`GLIBC_2.38' not found (required by libzfplugin.so.0)" 'it was built with a newer C library'
 remedy 'libinih.so.1: cannot open shared object file: No such file or directory' 'apt-get install libinih1 libjansson4$'
-remedy 'libzfplugin.so.1: cannot open shared object file: No such file or directory' 'build and install it (README, "Install"), then'
+remedy 'libzfplugin.so.0: cannot open shared object file: No such file or directory' 'build and install it (README, "Install"), then'
 if ! "$zf" --plugin "$plugin" doctor --quick | grep -q '^cuda  *driver'; then
     says 1 'a CUDA device (needed)' doctor --quick --need cuda
 fi

@@ -71,7 +71,7 @@ ranks() {
     # shellcheck disable=SC2086 # words
     env LD_LIBRARY_PATH="$double" $vars timeout -k 5 "$limit" mpirun --allow-run-as-root --oversubscribe $recovery \
         --mca btl self,vader,tcp --mca btl_tcp_if_include lo --mca btl_vader_single_copy_mechanism none -n "$n" \
-        "$build/conformance/zf-conform" shard --plugin "$build/plugin/libzfplugin.so.1" --mpi "$mpi" --device cuda \
+        "$build/conformance/zf-conform" shard --plugin "$build/plugin/libzfplugin.so.0" --mpi "$mpi" --device cuda \
         --transport "$transport" "$@" >"$out" 2>&1
 }
 

@@ -43,7 +43,7 @@ class Opening(unittest.TestCase):
         self.refused(str(self.folder / "no.so"), "no.so", "No such file", "ZFPLUGIN_LIBRARY")
 
     def test_directory(self):
-        self.refused(str(self.folder), "is a directory", "libzfplugin.so.1")
+        self.refused(str(self.folder), "is a directory", "libzfplugin.so.0")
 
     def test_what_is_no_library(self):
         self.refused(self.write("text.so", b"hello"), "text.so", "no library of this machine", "ldd")
@@ -86,9 +86,9 @@ class Opening(unittest.TestCase):
             self.assertEqual(library.find(), "/b.so")
             del os.environ["ZFPLUGIN_PATH"]
             with mock.patch.object(library, "_INSIDE", self.folder):
-                self.assertEqual(library.find(), "libzfplugin.so.1")
-                self.write("libzfplugin.so.1", b"")
-                self.assertEqual(library.find(), str(self.folder / "libzfplugin.so.1"))
+                self.assertEqual(library.find(), "libzfplugin.so.0")
+                self.write("libzfplugin.so.0", b"")
+                self.assertEqual(library.find(), str(self.folder / "libzfplugin.so.0"))
 
     def test_a_foreign_abi_is_named(self):
         with mock.patch.object(library, "SERVED_ABIS", (7 << 16 | 3,)), self.assertRaisesRegex(zfplugin.AbiError, r"7\.3.*0\.11"):

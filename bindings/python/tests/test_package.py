@@ -52,7 +52,7 @@ class Wheel(unittest.TestCase):
         wheel = self.build()
         self.assertRegex(wheel.name, r"^zfplugin-0\.1\.0-py3-none-(linux|manylinux_2_\d+)_(x86_64|aarch64)\.whl$")
         files = {file.filename: file for file in zipfile.ZipFile(wheel).infolist()}
-        self.assertIn("zfplugin/lib/libzfplugin.so.1", files)
+        self.assertIn("zfplugin/lib/libzfplugin.so.0", files)
         self.assertIn("zfplugin-0.1.0.dist-info/licenses/LICENSE", files)
         self.assertTrue(files["zfplugin/bin/zf"].external_attr >> 16 & 0o100, "zf is no program")
         self.assertIn("zfplugin/accuracy/ablation/command.py", files)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from . import _abi, errors
 
-SONAME = "libzfplugin.so.1"
+SONAME = "libzfplugin.so.0"
 _INSIDE = Path(__file__).resolve().parent / "lib"
 VARIABLES = ("ZFPLUGIN_LIBRARY", "ZFPLUGIN_PATH")
 SERVED_ABIS = (_abi.ABI_0_11,)  # one per major, newest first

@@ -11,7 +11,7 @@ here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 needs_scipy
 host=$build/conformance/host/zf-host
 conform=$build/conformance/zf-conform
-plugin=$build/plugin/libzfplugin.so.1
+plugin=$build/plugin/libzfplugin.so.0
 double=$build/tests/cuda/double
 
 # there COMMAND... - with the doubles of driver and cuBLAS

@@ -4,7 +4,7 @@
 # builds the parts first.
 #
 #   zf-kit/session.sh, stacks/libzf_stacks.so, ptx/
-#   zf-kit/plugin/    libzfplugin.so.1 and the libraries that it needs
+#   zf-kit/plugin/    libzfplugin.so.0 and the libraries that it needs
 #   zf-kit/bin/       zf, zf-conform, zf-bench-gpu, test_driver_real, opcodes, test_cuda_host, zf-host
 #   zf-kit/lib/       what these need: of the C library nothing, so the machine's is to be as new as this one's
 #   zf-kit/python/    zfplugin, pure Python;   smoke.py;   conformance/: steps of a model, also of others
@@ -25,8 +25,8 @@ needs() {
     ldd "$1" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | grep -vE '/(libcuda|libc|libm|libdl|librt|libpthread|libresolv)\.so\.'
 }
 
-cp -L "$build/plugin/libzfplugin.so.1" "$kit/plugin"
-for library in $(needs "$kit/plugin/libzfplugin.so.1"); do cp -L "$library" "$kit/plugin"; done
+cp -L "$build/plugin/libzfplugin.so.0" "$kit/plugin"
+for library in $(needs "$kit/plugin/libzfplugin.so.0"); do cp -L "$library" "$kit/plugin"; done
 cp "$build/bindings/cli/zf" "$build"/bindings/cli/*.py "$build/conformance/zf-conform" "$build/conformance/host/zf-host" "$build/conformance/bench/zf-bench-gpu" \
     "$build/tests/cuda/test_driver_real" "$build/tests/cuda/opcodes" "$build/tests/cuda/test_cuda_host" "$kit/bin"
 for program in $(find "$kit/bin" -type f ! -name '*.py'); do

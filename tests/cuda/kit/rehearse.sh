@@ -27,7 +27,7 @@ cmp -s "$out/table" "$kit/results/table.txt" || fail "results/table.txt is not w
 
 # A case that stands still, and a program.
 bare LD_LIBRARY_PATH="$kit/plugin:$kit/lib:$double" LD_PRELOAD="$kit/stacks/libzf_stacks.so" FAKECUDA_DELAY_US=9000000 \
-    "$kit/bin/zf-conform" exact --plugin "$kit/plugin/libzfplugin.so.1" --device cuda --cases 1 --deadline 1 >"$out/still" 2>&1
-grep -q 'no answer within 1 s' "$out/still" && grep -q '^end of stacks' "$out/still" && grep -q 'plugin/libzfplugin.so.1(' "$out/still" ||
+    "$kit/bin/zf-conform" exact --plugin "$kit/plugin/libzfplugin.so.0" --device cuda --cases 1 --deadline 1 >"$out/still" 2>&1
+grep -q 'no answer within 1 s' "$out/still" && grep -q '^end of stacks' "$out/still" && grep -q 'plugin/libzfplugin.so.0(' "$out/still" ||
     fail "a case stands still: no stacks"
 exit "$failed"

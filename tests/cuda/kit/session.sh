@@ -34,7 +34,7 @@ rehearsal)
     ;;
 esac
 out=$kit/results
-plugin=$kit/plugin/libzfplugin.so.1
+plugin=$kit/plugin/libzfplugin.so.0
 conform=$kit/bin/zf-conform
 steps=$kit/conformance/bench/gpu_step.py
 python=${PYTHON:-python3}
