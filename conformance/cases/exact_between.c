@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "exact_change.h"
+#include "exact_wide_calls.h"
 #include "shard.h"
 
 static void change_param(zx_run_t *run) {
@@ -37,10 +38,12 @@ void zx_run_between(zx_run_t *run) {
         zx_host_quiesce(&run->host, ZF_QUIESCE_DRAIN);
         zx_run_look(run, 1);
     }
-    if (zx_chance(&c->rng, c->p_changed))
+    if (zx_chance(&c->rng, c->p_changed) && !zx_wide_change(run))
         change_param(run);
     if (zx_chance(&c->rng, c->p_flush)) {
-        zx_run_flush(run);
+        do
+            zx_run_flush(run);
+        while (zx_wide_again(run));
         zx_run_change_layers(run);
         if (zx_chance(&c->rng, 50))
             zx_run_look(run, 1);

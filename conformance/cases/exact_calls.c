@@ -64,9 +64,10 @@ void zx_host_write(zx_host_t *h, zx_array_t *array, const void *values) {
     zx_device_sync();
 }
 
-void zx_host_changed(zx_host_t *h, const zf_param_item_t *item, uint32_t flags) {
+void zx_host_changed(zx_host_t *h, const zf_param_item_t *items, uint32_t n, uint32_t flags) {
     if (!h->is_dry)
-        zx_is_call_bad(h, "params_changed", h->zf->params_changed(h->instance, item, 1, sizeof *item, flags, &h->err));
+        zx_is_call_bad(h, "params_changed",
+                       h->zf->params_changed(h->instance, items, n, sizeof *items, flags, &h->err));
 }
 
 int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n) {

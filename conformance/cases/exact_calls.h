@@ -55,8 +55,8 @@ int zx_host_fetch_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n);
 int zx_host_release_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n);
 /* Writes an array while nothing uses it. */
 void zx_host_write(zx_host_t *h, zx_array_t *array, const void *values);
-/* params_changed of an item that was written. */
-void zx_host_changed(zx_host_t *h, const zf_param_item_t *item, uint32_t flags);
+/* params_changed of n items that were written. */
+void zx_host_changed(zx_host_t *h, const zf_param_item_t *items, uint32_t n, uint32_t flags);
 /* zf.digest/0: adopt, when its looks are over. Returns 0 where the plugin has none. */
 int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n);
 void zx_host_quiesce(zx_host_t *h, int32_t mode);

@@ -385,7 +385,7 @@ static void draw_groups(zx_case_t *c) {
     static const double beta1[] = {0.0, 0.5, 0.9, 0.9, 0.95}, beta2[] = {0.0, 0.9, 0.95, 0.999, 0.999};
     static const double eps[] = {1e-8, 1e-8, 1e-6, 1e-12}, decay[] = {0.0, 0.0, 0.01, 0.1, 1.5};
     zx_rng_t *r = &c->rng;
-    c->n_groups = zx_between(r, 1, ZX_MAX_GROUPS);
+    c->n_groups = zx_between(r, 1, ZX_COMMON_GROUPS);
     c->is_beta_changing = zx_chance(r, 25);
     for (uint32_t i = 0; i < c->n_groups; i++)
         c->base[i] = (zo_hyper_t){.lr = zx_log_uniform(r, 1e-4, 0.1),
@@ -428,14 +428,17 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
     else if (index % 7 == 3) /* 7: each law has its turn; not drawn, so that the cases of a seed stay what they were */
         c->threads = 0;
     draw_changes(c);
+    if (!is_big && !c->is_some)
+        zx_wide_config(c);
     write_config(c);
     is_big |= c->is_some; /* its state is more than the MiB that fits */
     draw_groups(c);
+    zx_wide_groups(c);
     c->config.block_elems = draw_block_elems(c, is_big);
     draw_params(c, is_big);
     zx_case_settle_share(c);
     uint32_t steps = c->config.warm_up + 3 + zx_below(&c->rng, 3 * c->config.update_interval + 8);
-    c->n_steps = is_big && steps > 12 ? 12 : steps;
+    c->n_steps = is_big && steps > 12 ? 12 : zx_wide_steps(c, steps);
 }
 
 void zx_case_add_param(zx_case_t *c) { draw_param(c, ZX_SMALL); }

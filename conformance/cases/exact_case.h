@@ -19,7 +19,7 @@ void zx_rule_init(zx_rule_t *rule, uint32_t n_moments, uint32_t group);
 void zx_rule_element(void *ctx, float *w, float *m, float *v, float g, const zo_hyper_t *h, uint64_t n);
 
 #define ZX_QUANTUM 0x1p-4f
-enum { ZX_MAX_PARAMS = 14, ZX_MAX_GROUPS = ZO_MAX_GROUPS };
+enum { ZX_MAX_PARAMS = 14, ZX_MAX_GROUPS = ZO_MAX_GROUPS, ZX_COMMON_GROUPS = 4 /* of most cases at most */ };
 
 /* How the host computes and waits. */
 typedef enum zx_mode {
@@ -39,7 +39,7 @@ typedef struct zx_param {
     uint32_t id;            /* as the plugin numbered it */
     unsigned char *initial; /* [elements], contiguous */
     zx_array_t *array;      /* what the model reads; a tied parameter has its owner's */
-    int is_held; /* exact_ask.c: since the host wrote it last */
+    int is_held;            /* exact_ask.c: since the host wrote it last */
     int is_grad_strided;
     int grad_style; /* how gradients are drawn */
     double grad_scale;
@@ -115,6 +115,16 @@ static inline uint32_t zx_n_matrices(const zo_decl_t *decl) {
 }
 /* exact_names.c: what was drawn, to stdout; each line begins with the margin. */
 void zx_case_print(const zx_case_t *c, const char *margin);
+
+/* exact_wide.c: settings of real runs that the other draws do not reach (small rates, beta2 near 1, large loss scales,
+ * long windows and warm-ups, many groups), in one case of three, and drawn apart: the others stay what they are. config
+ * comes before the text is written, of a case that is not big; groups after they were drawn. steps: those that a case
+ * takes whose window, or time between two choices, is long. hyper: of one group. */
+static inline int zx_is_wide(const zx_case_t *c) { return c->index % 3 == 1; }
+void zx_wide_config(zx_case_t *c);
+void zx_wide_groups(zx_case_t *c);
+uint32_t zx_wide_steps(const zx_case_t *c, uint32_t steps);
+zo_hyper_t zx_wide_hyper(zx_rng_t *r);
 
 /* Hyper-parameters of every group for the next step. */
 void zx_case_hyper(zx_case_t *c, zo_hyper_t *out);

@@ -49,7 +49,7 @@ static void look(zx_run_t *run, uint32_t i, const void *values) {
 
 static void announce(zx_run_t *run, uint32_t i, const void *values) {
     zf_param_item_t item = zx_host_item(&run->host, i);
-    zx_host_changed(&run->host, &item, 0);
+    zx_host_changed(&run->host, &item, 1, 0);
     zo_params_changed(run->oracle, &(zo_range_t){.id = i}, values, 0);
 }
 

@@ -264,6 +264,30 @@ static double *make_norm(const zx_host_t *h) {
     return h->is_on_gpu ? zx_device_lend(2 * sizeof(double)) : zx_alloc(2 * sizeof(double));
 }
 
+static void fill_hyper(const zx_host_t *h, const zo_hyper_t *groups, zf_group_hyper_t *out) {
+    for (uint32_t i = 0; i < h->c->n_groups; i++)
+        out[i] = (zf_group_hyper_t){.struct_size = sizeof *out,
+                                    .lr = groups[i].lr,
+                                    .beta1 = groups[i].beta1,
+                                    .beta2 = groups[i].beta2,
+                                    .eps = groups[i].eps,
+                                    .weight_decay = groups[i].weight_decay};
+}
+
+void zx_host_announce(zx_host_t *h, const zo_hyper_t *groups) {
+    zf_group_hyper_t hyper[ZX_MAX_GROUPS];
+    const zf_step_args_t args = {.struct_size = sizeof args,
+                                 .groups = hyper,
+                                 .n_groups = h->c->n_groups,
+                                 .elem_size = sizeof *hyper,
+                                 .unscale = h->c->unscale,
+                                 .clip_norm = h->c->clip_norm,
+                                 .stream = &h->stream};
+    fill_hyper(h, groups, hyper);
+    if (!h->is_dry)
+        zx_is_call_bad(h, "announce", h->zf->announce(h->instance, &args, &h->err));
+}
+
 zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags, const double *host_norm,
                          zf_step_report_t *out) {
     zf_group_hyper_t hyper[ZX_MAX_GROUPS];
@@ -278,13 +302,7 @@ zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags,
                            .host_norm = norm,
                            .stream = &h->stream};
     zs_fault_t wrong;
-    for (uint32_t i = 0; i < h->c->n_groups; i++)
-        hyper[i] = (zf_group_hyper_t){.struct_size = sizeof *hyper,
-                                      .lr = groups[i].lr,
-                                      .beta1 = groups[i].beta1,
-                                      .beta2 = groups[i].beta2,
-                                      .eps = groups[i].eps,
-                                      .weight_decay = groups[i].weight_decay};
+    fill_hyper(h, groups, hyper);
     if (h->c->ranks) {
         zs_count_step(h->c->ranks, h->c);
         wrong = zs_misbehave(h->c->ranks, h->step, hyper, &args.flags);
@@ -384,7 +402,7 @@ void zx_host_overwrite(zx_host_t *h, uint32_t param, const zo_range_t *range, co
         return;
     }
     zx_host_write(h, h->c->params[param].array, values);
-    zx_host_changed(h, &item, is_reset ? ZF_CHANGED_RESET : 0);
+    zx_host_changed(h, &item, 1, is_reset ? ZF_CHANGED_RESET : 0);
 }
 
 int zx_host_can_look_unfetched(const zx_host_t *h) { return h->is_async || h->is_quiet; }

@@ -26,6 +26,8 @@ void zx_host_bind_again(zx_host_t *h, int is_other);
 
 /* One call of grads_ready with n deliveries, in order; stacked ones at times by ranges of their matrices. */
 void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n);
+/* What the coming step is said to have; before its first gradient. */
+void zx_host_announce(zx_host_t *h, const zo_hyper_t *groups);
 /* Returns the status; host_norm NULL or the host's own norm. */
 zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags, const double *host_norm,
                          zf_step_report_t *out);

@@ -36,6 +36,7 @@ typedef struct zx_run {
     zx_rng_t clips;
     uint32_t p_clip;  /* in percent, that a step may clip */
     zx_rng_t exports; /* exact_compare.c */
+    zx_rng_t wide;    /* exact_wide.c, the same on every rank */
     zx_rng_t layers;  /* exact_layers.c */
     zx_rng_t ranges;  /* ..., the same on every rank */
     /* exact_edit.c: what the host wrote before a step that does not wait; NULL: nothing */

@@ -7,6 +7,7 @@
 #include "exact_device.h"
 #include "exact_gradients.h"
 #include "exact_state.h"
+#include "exact_wide_calls.h"
 #include "shard.h"
 
 #include <math.h>
@@ -102,7 +103,10 @@ static void run_steps(zx_run_t *run) {
     for (uint32_t i = 0; i < c->n_steps && !zx_is_bad(run->result); i++) {
         run->host.step = zo_n_steps(run->oracle) + 1;
         if (zx_chance(&c->rng, c->p_discard))
-            discard(run);
+            do
+                discard(run);
+            while (zx_wide_again(run));
+        zx_wide_announce(run);
         zx_run_gradients(run);
         step(run);
         if (zx_chance(&c->rng, c->p_look))
@@ -171,6 +175,7 @@ static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {
     run->exports = zx_rng(c->seed + 0x6578706f7274, (uint64_t)c->law, c->index);
     run->clips = zx_rng(c->seed + 0x636c697073, (uint64_t)c->law, c->index);
     run->p_clip = p_clip[zx_below(&run->clips, 4)];
+    run->wide = zx_rng(c->seed + 0x6c69737473, (uint64_t)c->law, c->index);
     run->layers = zx_rng(c->seed + 0x6c6179657273, (uint64_t)c->law, c->index);
     run->ranges = zx_rng(c->seed + 0x72616e676573, (uint64_t)c->law, c->index);
     run->damages = zx_rng(c->seed + 0x64616d616765, (uint64_t)c->law, c->index);

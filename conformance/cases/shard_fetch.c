@@ -178,6 +178,6 @@ void zs_fetch_overwrite(zx_host_t *h, uint32_t param, const void *values, int is
     } else {
         memcpy(found.data, values, found.nbytes);
     }
-    zx_host_changed(h, &item, is_reset ? ZF_CHANGED_RESET : 0);
+    zx_host_changed(h, &item, 1, is_reset ? ZF_CHANGED_RESET : 0);
     release(h, &param, 1);
 }

@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,6 +51,26 @@ static const char *forced_key(void) {
                                  : NULL;
 }
 
+/* A key that is capped, as it is written over the host's text; NULL where that asks for no more. */
+static const char *capped_key(const zf_create_args_t *args) {
+    static const struct {
+        int habit;
+        const char *key, *most;
+    } caps[] = {{WRONG_interval_capped, "update_interval", "16"},
+                {WRONG_warm_up_capped, "full_warm_up_rounds", "8"},
+                {WRONG_select_capped, "select_interval", "16"}};
+    static char out[64];
+    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
+        const char *at =
+            args->config_text && wrong_habit == caps[i].habit ? strstr(args->config_text, caps[i].key) : NULL;
+        if (!at || atoi(at + strlen(caps[i].key) + strlen(" = ")) <= atoi(caps[i].most))
+            continue;
+        snprintf(out, sizeof out, "zenflow.%s=%s", caps[i].key, caps[i].most);
+        return out;
+    }
+    return NULL;
+}
+
 /* A right instance, where the refusal of a wrong call is kept back. */
 static zf_status_t create_rightly(const zf_create_args_t *args, zf_instance_t **out) {
     zf_host_t sound = {.struct_size = sizeof sound};
@@ -78,10 +99,11 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out, zf_
     wrong_in_create(args->host);
     n_steps = 0;
     is_dead = 0;
-    if (forced_key()) {
+    const char *forced = forced_key() ? forced_key() : capped_key(args);
+    if (forced) {
         if (mine.n_overrides)
             memcpy(keys, mine.overrides, mine.n_overrides * sizeof *keys);
-        keys[mine.n_overrides++] = forced_key();
+        keys[mine.n_overrides++] = forced;
         mine.overrides = keys;
     }
     if (IS(text_ignored) && mine.config_text_nbytes == 0)
@@ -168,6 +190,8 @@ static zf_status_t params_changed(zf_instance_t *instance, const zf_param_item_t
         return ZF_OK;
     if (IS(elem_taken) && elem_size == 0)
         elem_size = sizeof *items;
+    if (IS(changed_first) && n > 1)
+        n = 1;
     if (IS(changed_resets))
         flags |= ZF_CHANGED_RESET;
     if (IS(reset_lost))
@@ -247,6 +271,18 @@ static zf_status_t grads_ready(zf_instance_t *instance, const zf_grad_item_t *it
 
 /* ---- step, reports ----------------------------------------------------------------------------------------------- */
 
+static void cap_hyper(zf_group_hyper_t *h) {
+    if (IS(rates_flushed) && h->lr < 1e-6)
+        h->lr = 0.0;
+    if (IS(beta2_capped) && h->beta2 > 0.999)
+        h->beta2 = 0.999;
+    if (IS(eps_capped) && h->eps > 1e-4)
+        h->eps = 1e-4;
+}
+
+static double announced[MAX_GROUPS]; /* learning rates for the coming step, if any were */
+static int is_announced, n_discards; /* ... in a row */
+
 static void spoil_hyper(zf_group_hyper_t *h, const zf_group_hyper_t *first) {
     h->lr *= (double)wrong_rate();
     if (IS(group_0))
@@ -265,6 +301,7 @@ static void spoil_hyper(zf_group_hyper_t *h, const zf_group_hyper_t *first) {
         h->beta1 *= 0.99;
     if ((IS(lr_late) && n_steps > 1000) || (IS(lr_very_late) && n_steps > 3000))
         h->lr *= 1.01;
+    cap_hyper(h);
 }
 
 static void spoil_step(zf_step_args_t *a) {
@@ -276,6 +313,10 @@ static void spoil_step(zf_step_args_t *a) {
         a->clip_norm *= 2.0;
     if (IS(host_norm_lost))
         a->host_norm = NULL;
+    if (IS(unscale_floored) && a->unscale > 0.0)
+        a->unscale = fmax(a->unscale, 0x1p-16);
+    if (IS(clip_floored) && a->clip_norm > 0.0)
+        a->clip_norm = fmax(a->clip_norm, 1e-3);
     if (IS(epoch_lost))
         a->flags &= ~ZF_STEP_EPOCH_END;
     if (IS(discard_steps))
@@ -318,6 +359,14 @@ static void end_step(zf_status_t st, zf_step_report_t *out_report) {
         pthread_testcancel();
 }
 
+static zf_status_t announce(zf_instance_t *instance, const zf_step_args_t *args, zf_error_t *err) {
+    zf_status_t st = wrong_told("announce", real->announce(instance, args, err), err);
+    for (uint32_t i = 0; st >= 0 && args && i < args->n_groups && i < MAX_GROUPS; i++)
+        announced[i] = args->groups[i].lr;
+    is_announced = st >= 0;
+    return st;
+}
+
 static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *args, zf_step_report_t *out_report,
                         zf_error_t *err) {
     zf_group_hyper_t groups[MAX_GROUPS];
@@ -328,19 +377,23 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *args, zf_
     if (IS(chain_refused) && args->next)
         return wrong_refuse(err, ZF_ERR_UNSUPPORTED_FIELD);
     mine = *args;
+    n_discards = args->flags & ZF_STEP_DISCARD ? n_discards + 1 : 0;
+    if (IS(discard_once) && n_discards > 1)
+        return ZF_OK;
     wrong_in_step(++n_steps);
     memcpy(groups, args->groups, args->n_groups * sizeof *groups);
     for (uint32_t i = 0; i < args->n_groups; i++)
         spoil_hyper(&groups[i], &args->groups[0]);
+    for (uint32_t i = 8; IS(groups_capped) && i < args->n_groups; i++)
+        groups[i] = groups[7];
+    for (uint32_t i = 0; IS(announced_kept) && is_announced && i < args->n_groups; i++)
+        groups[i].lr = announced[i];
+    is_announced = 0;
     mine.groups = groups;
     spoil_step(&mine);
     zf_status_t st = wrong_told("step", real->step(instance, &mine, out_report, err), err);
     end_step(st, out_report);
     return IS(status_new) && st == ZF_SUBMITTED ? ZF_SUBMITTED + 1 : st;
-}
-
-static zf_status_t announce(zf_instance_t *instance, const zf_step_args_t *args, zf_error_t *err) {
-    return wrong_told("announce", real->announce(instance, args, err), err);
 }
 
 static zf_status_t poll_once(zf_instance_t *instance, zf_step_report_t *out_report, zf_error_t *err) {
@@ -360,6 +413,8 @@ static zf_status_t poll_once(zf_instance_t *instance, zf_step_report_t *out_repo
 static zf_status_t param_fetch(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                                const zf_stream_t *stream, zf_fence_t *out_ready, zf_error_t *err) {
     zf_status_t st = ZF_OK;
+    if (IS(fetch_first) && n > 1)
+        n = 1;
     if (IS(fetches_all) && n > 0)
         st = real->param_fetch(instance, NULL, 0, elem_size, stream, NULL, NULL);
     if (!IS(fetch_nothing))

@@ -15,7 +15,7 @@
 
 #define ZO_MAX_NDIM 8
 #define ZO_MAX_SLOTS 64 /* = the largest update_interval */
-#define ZO_MAX_GROUPS 4
+#define ZO_MAX_GROUPS 64
 #define ZO_NO_ID 0xFFFFFFFFu
 #define ZO_ALL_RESIDENT UINT64_MAX
 

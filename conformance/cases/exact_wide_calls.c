@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exact_wide_calls.c - see exact_wide_calls.h. */
+#include "exact_wide_calls.h"
+
+#include <stdlib.h>
+
+void zx_wide_announce(zx_run_t *run) {
+    zo_hyper_t groups[ZX_MAX_GROUPS];
+    if (!zx_is_wide(run->c) || !zx_chance(&run->wide, 33))
+        return;
+    for (uint32_t i = 0; i < run->c->n_groups; i++)
+        groups[i] = zx_chance(&run->wide, 30) ? run->c->base[i] : zx_wide_hyper(&run->wide);
+    zx_host_announce(&run->host, groups);
+}
+
+int zx_wide_again(zx_run_t *run) { return zx_is_wide(run->c) && zx_chance(&run->wide, 40); }
+
+static void write_one(zx_run_t *run, uint32_t i, int is_reset) {
+    zx_case_t *c = run->c;
+    zx_rng_swap(&c->rng, &run->wide);
+    void *values = zx_case_values(c, &c->params[i]);
+    zx_run_fetch_to_write(run, i);
+    zx_rng_swap(&c->rng, &run->wide);
+    zx_host_sync(&run->host);
+    zx_host_write(&run->host, c->params[i].array, values);
+    zo_params_changed(run->oracle, &(zo_range_t){.id = i}, values, is_reset);
+    free(values);
+}
+
+int zx_wide_change(zx_run_t *run) {
+    zx_case_t *c = run->c;
+    zf_param_item_t items[ZX_MAX_PARAMS];
+    uint32_t list[ZX_MAX_PARAMS], n = 0;
+    if (!zx_is_wide(c) || c->ranks || zx_chance(&run->wide, 30))
+        return 0;
+    int is_reset = zx_chance(&run->wide, 40);
+    for (uint32_t i = 0; i < c->n_params; i++)
+        if (zx_is_trainable(&c->params[i]) && zx_chance(&run->wide, 60))
+            list[n++] = i;
+    zx_shuffle(&run->wide, list, n);
+    for (uint32_t i = 0; i < n; i++)
+        write_one(run, list[i], is_reset);
+    for (uint32_t i = 0; i < n; i++)
+        items[i] = zx_host_item(&run->host, list[i]);
+    if (n > 0)
+        zx_host_changed(&run->host, items, n, is_reset ? ZF_CHANGED_RESET : 0);
+    return 1;
+}
