@@ -51,9 +51,10 @@ typedef struct zf_trainer
     zf_trainer_t; /* opaque; every function takes NULL, which is what new() gives without memory */
 
 #define ZF_TRAINER_OVERLAP 1u /* gradients and weights travel while the trainer computes: ready(), wait() */
+#define ZF_TRAINER_NO_SYNC 2u /* save() does not wait for the disk: a machine that stops may lose its newest save */
 
 /* Opens a plugin (path as in zf_loader_open; NULL: ZFPLUGIN_PATH or the installed one). config_path: an INI file, NULL
- * = every default. flags: 0 or ZF_TRAINER_OVERLAP. Errors are said by zf_trainer_bind(). */
+ * = every default. flags: ZF_TRAINER_..., or 0. Errors are said by zf_trainer_bind(). */
 zf_trainer_t *zf_trainer_new(const char *plugin_path, const char *config_path, unsigned flags);
 
 /* One key of the configuration, "section.key=value", over what the file says; before bind(). */

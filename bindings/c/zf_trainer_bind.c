@@ -67,9 +67,9 @@ zf_trainer_t *zf_trainer_new(const char *plugin_path, const char *config_path, u
     t->w_dtype = t->g_dtype = zf_dtype_float32();
     zf_stream_host_thread(&t->stream);
     zf_host_stderr("zf_trainer", "1", ZF_LOG_WARN, &t->host);
-    if (flags & ~ZF_TRAINER_OVERLAP)
-        zf_trainer_fail(t, ZF_ERR_ARGUMENT, "zf_trainer_new: flags are %#x, 0 or ZF_TRAINER_OVERLAP (1) is known",
-                        flags);
+    if (flags & ~(ZF_TRAINER_OVERLAP | ZF_TRAINER_NO_SYNC))
+        zf_trainer_fail(t, ZF_ERR_ARGUMENT,
+                        "zf_trainer_new: flags are %#x; known: ZF_TRAINER_OVERLAP (1), ZF_TRAINER_NO_SYNC (2)", flags);
     if (config_path != NULL && (t->config_path = strdup(config_path)) == NULL)
         zf_trainer_fail(t, ZF_ERR_MEMORY, "zf_trainer_new: no memory");
     if (t->status == ZF_OK)

@@ -299,10 +299,13 @@ static const zf_state_ext_t *find_state(zf_trainer_t *t, const char *function, z
 }
 
 zf_status_t zf_trainer_save(zf_trainer_t *trainer, const char *directory, const char *note) {
-    const zf_state_args_t args = {.struct_size = sizeof args, .path = directory, .note = note};
+    zf_state_args_t args = {.struct_size = sizeof args, .path = directory, .note = note};
     zf_status_t st;
     const zf_state_ext_t *state = find_state(trainer, "save", &st);
-    return st < 0 ? st : state->save(trainer->instance, &args, NULL, &trainer->error);
+    if (st < 0)
+        return st;
+    args.flags = trainer->flags & ZF_TRAINER_NO_SYNC ? ZF_STATE_NO_SYNC : 0;
+    return state->save(trainer->instance, &args, NULL, &trainer->error);
 }
 
 /* The plugin has dropped what was announced. */

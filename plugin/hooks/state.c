@@ -122,6 +122,15 @@ static zf_status_t close_windows(zf_instance_t *inst, int *out_is_rehearsed, zf_
     return *out_is_rehearsed || !zfi_window_is_any_open(&run->windows) ? ZF_OK : zfi_close_windows(inst, err);
 }
 
+static void say_sync(zf_instance_t *inst, const char *path) {
+    if (inst->has_said_sync++)
+        return;
+    zfi_log(&inst->engine, ZF_LOG_WARN, "state",
+            "the mount of %s does not sync directories (fsync is refused there): files are synced, but a machine that "
+            "stops right after a save may come up without its newest checkpoint",
+            path);
+}
+
 /* The instance rests. Failures of one rank are every rank's. */
 static zf_status_t write_state(zf_instance_t *inst, const zf_state_args_t *args, zfi_together_t *together,
                                zf_state_report_t *report, zf_error_t *err) {
@@ -139,6 +148,8 @@ static zf_status_t write_state(zf_instance_t *inst, const zf_state_args_t *args,
         st = close_windows(inst, &how.is_rehearsed, err);
     if (!st)
         st = zfi_state_write(inst->run, &how, &store, report, err);
+    if (store.sync.lacks_directories)
+        say_sync(inst, args->path);
     if (together->rank != 0)
         zfi_store_close(&store);
     else if (st)

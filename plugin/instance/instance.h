@@ -46,6 +46,7 @@ struct zf_instance {
     zfi_waits_t waits;
     zfi_step_records_t step_records;
     int state;
+    int has_said_sync;    /* that a save's mount does not sync directories */
     int closes_at_resume; /* a save while memory was released: its windows close with resume */
     zfi_engine_t engine;
     zfi_run_t *run; /* NULL until parameters are bound; a load or a second bind_params exchanges it */

@@ -30,6 +30,15 @@ int zfi_beside_is_file(const char *name) {
     return n_digits >= 5 && strcmp(name + sizeof prefix - 1 + n_digits, ".safetensors") == 0;
 }
 
+int zfi_beside_sync(int dir_fd, zfi_sync_t *sync) {
+    if (!sync->is_wanted || fsync(dir_fd) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOTSUP && errno != ENOSYS)
+        return errno;
+    sync->lacks_directories = 1;
+    return 0;
+}
+
 /* ---- names and marks --------------------------------------------------------------------------------------------- */
 
 /* The part of a long name that still leaves room for what comes behind it. */
@@ -53,7 +62,7 @@ static int may_be(const char *name, const char *base) {
            strspn(digits, "0123456789abcdef") == DIGITS && digits[DIGITS] == '\0';
 }
 
-int zfi_beside_mark(int dir_fd, zfi_beside_t what, const char *name, const char *base, int is_synced) {
+int zfi_beside_mark(int dir_fd, zfi_beside_t what, const char *name, const char *base, zfi_sync_t *sync) {
     char text[MARK_NBYTES];
     size_t n = (size_t)snprintf(text, sizeof text, "%s\n%s\n%s\n", words[what], name, base);
     int fd, code = 0;
@@ -69,9 +78,10 @@ int zfi_beside_mark(int dir_fd, zfi_beside_t what, const char *name, const char 
         else
             done += (size_t)k;
     }
-    if (!code && ((is_synced && fsync(fd)) || renameat(dir_fd, new_mark, dir_fd, ZFI_BESIDE_MARK) ||
-                  (is_synced && fsync(dir_fd))))
+    if (!code && ((sync->is_wanted && fsync(fd)) || renameat(dir_fd, new_mark, dir_fd, ZFI_BESIDE_MARK)))
         code = errno;
+    if (!code)
+        code = zfi_beside_sync(dir_fd, sync);
     close(fd);
     if (code) {
         unlinkat(dir_fd, new_mark, 0);
@@ -102,42 +112,67 @@ static zfi_beside_t read_mark(int dir_fd, const char *name, const char *base) {
 /* ---- making and removing ----------------------------------------------------------------------------------------- */
 
 /* ENOENT: another process's sweep took the directory away before it was marked, or is about to. */
-static int make_one(int parent_fd, const char *base, mode_t mode, int is_synced, char out_name[ZFI_BESIDE_NAME],
-                    int *out_fd) {
-    int fd, code = 0;
-    zfi_beside_name(base, out_name);
-    if (mkdirat(parent_fd, out_name, mode))
-        return errno;
-    fd = openat(parent_fd, out_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) {
+static int open_new(int parent_fd, const char *name, int *out_fd) {
+    int code;
+    *out_fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (*out_fd < 0) {
         code = errno;
-        unlinkat(parent_fd, out_name, AT_REMOVEDIR);
+        unlinkat(parent_fd, name, AT_REMOVEDIR);
         return code;
     }
-    if (flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK) {
-        close(fd); /* it is the sweep's */
-        return ENOENT;
-    }
-    code = zfi_beside_mark(fd, ZFI_BESIDE_SAVING, out_name, base, is_synced);
-    if (code) {
-        close(fd);
-        unlinkat(parent_fd, out_name, AT_REMOVEDIR);
-        return code;
-    }
-    *out_fd = fd;
-    return 0;
+    if (flock(*out_fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return 0;
+    close(*out_fd); /* it is the sweep's */
+    *out_fd = -1;
+    return ENOENT;
 }
 
-int zfi_beside_make(int parent_fd, const char *base, mode_t mode, int is_synced, char out_name[ZFI_BESIDE_NAME],
-                    int *out_fd) {
-    enum { TRIES = 10 };
-    int code = ENOENT;
-    for (int i = 0; i < TRIES && code == ENOENT; i++)
-        code = make_one(parent_fd, base, mode, is_synced, out_name, out_fd);
+static int make_one(int parent_fd, const char *base, mode_t mode, zfi_sync_t *sync, char out_name[ZFI_BESIDE_NAME],
+                    int *out_fd, int *out_cannot_rename) {
+    char made[ZFI_BESIDE_NAME];
+    int code;
+    zfi_beside_name(base, made);
+    zfi_beside_name(base, out_name);
+    if (mkdirat(parent_fd, made, mode))
+        return errno;
+    code = open_new(parent_fd, made, out_fd);
+    if (code)
+        return code;
+    if (renameat(parent_fd, made, parent_fd, out_name)) {
+        code = errno;
+        *out_cannot_rename = code != ENOENT;
+        memcpy(out_name, made, sizeof made);
+    }
+    if (!code)
+        code = zfi_beside_sync(parent_fd, sync); /* the mark holds under this name alone */
+    if (!code)
+        code = zfi_beside_mark(*out_fd, ZFI_BESIDE_SAVING, out_name, base, sync);
+    if (!code)
+        return 0;
+    close(*out_fd);
+    *out_fd = -1;
+    unlinkat(parent_fd, out_name, AT_REMOVEDIR);
     return code;
 }
 
-void zfi_beside_remove(int parent_fd, const char *name, DIR *dir) {
+int zfi_beside_make(int parent_fd, const char *base, mode_t mode, zfi_sync_t *sync, char out_name[ZFI_BESIDE_NAME],
+                    int *out_fd, int *out_cannot_rename) {
+    enum { TRIES = 10 };
+    int code = ENOENT;
+    *out_cannot_rename = 0;
+    for (int i = 0; i < TRIES && code == ENOENT; i++)
+        code = make_one(parent_fd, base, mode, sync, out_name, out_fd, out_cannot_rename);
+    return code;
+}
+
+int zfi_beside_try_rename(int parent_fd, const char *base, const char *name) {
+    if (renameat(parent_fd, base, parent_fd, name))
+        return errno == ENOTEMPTY || errno == EEXIST || errno == ENOENT ? 0 : errno;
+    (void)renameat(parent_fd, name, parent_fd, base); /* a mount that replaces a directory with something in it */
+    return EOPNOTSUPP;
+}
+
+void zfi_beside_remove(int parent_fd, const char *name, DIR *dir, zfi_sync_t *sync) {
     const struct dirent *entry;
     if (flock(dirfd(dir), LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
         return; /* somebody reads it: the next save removes it */
@@ -145,7 +180,7 @@ void zfi_beside_remove(int parent_fd, const char *name, DIR *dir) {
     while ((entry = readdir(dir)))
         if (zfi_beside_is_file(entry->d_name) && strcmp(entry->d_name, ZFI_BESIDE_MARK) != 0)
             unlinkat(dirfd(dir), entry->d_name, 0);
-    fsync(dirfd(dir));
+    (void)zfi_beside_sync(dirfd(dir), sync);
     zfi_beside_unmark(dirfd(dir)); /* last, on the disk too: without it nobody would clear away the rest */
     unlinkat(parent_fd, name, AT_REMOVEDIR);
 }
@@ -162,11 +197,11 @@ static int has_no_data(DIR *dir) {
 }
 
 /* Without a mark and without data is what is left between making and marking one, or between both at its end. */
-static void clear_one(int parent_fd, const char *base, const char *name) {
+static void clear_one(int parent_fd, const char *base, const char *name, zfi_sync_t *sync) {
     int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     DIR *dir = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 ? fdopendir(fd) : NULL;
     if (dir && (read_mark(fd, name, base) != ZFI_BESIDE_NONE || has_no_data(dir)))
-        zfi_beside_remove(parent_fd, name, dir);
+        zfi_beside_remove(parent_fd, name, dir, sync);
     if (dir)
         closedir(dir);
     else if (fd >= 0)
@@ -184,14 +219,14 @@ static DIR *open_again(int fd) {
     return dir;
 }
 
-int zfi_beside_sweep(int parent_fd, const char *base) {
+int zfi_beside_sweep(int parent_fd, const char *base, zfi_sync_t *sync) {
     DIR *dir = open_again(parent_fd);
     const struct dirent *entry;
     if (!dir)
         return errno == ENOMEM ? ENOMEM : 0;
     while ((entry = readdir(dir)))
         if (may_be(entry->d_name, base))
-            clear_one(parent_fd, base, entry->d_name);
+            clear_one(parent_fd, base, entry->d_name, sync);
     closedir(dir);
     return 0;
 }
@@ -228,13 +263,16 @@ int zfi_beside_find_aside(int parent_fd, const char *base, char out_name[ZFI_BES
     return code;
 }
 
-int zfi_beside_put_back(int parent_fd, const char *base) {
+int zfi_beside_put_back(int parent_fd, const char *base, zfi_sync_t *sync) {
     char name[ZFI_BESIDE_NAME];
     int fd, code = zfi_beside_is_there(parent_fd, base) ? ENOENT : zfi_beside_find_aside(parent_fd, base, name);
     if (code)
         return code;
-    if (renameat(parent_fd, name, parent_fd, base) || fsync(parent_fd))
+    if (renameat(parent_fd, name, parent_fd, base))
         return errno;
+    code = zfi_beside_sync(parent_fd, sync);
+    if (code)
+        return code;
     fd = openat(parent_fd, base, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd >= 0) {
         zfi_beside_unmark(fd);

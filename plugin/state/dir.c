@@ -35,6 +35,29 @@ static zf_status_t fail_at(zf_error_t *err, const char *what, const char *path, 
                             strerror(code));
 }
 
+static const char *what_to_do(int code) {
+    switch (code) {
+    case EXDEV:
+        return "it lies in a lower layer of an overlay, as what an image of a container holds: name a directory that "
+               "is "
+               "new, or one on a volume";
+    case EBUSY:
+        return "a file system is mounted there: name a directory in it";
+    case EACCES:
+    case EPERM:
+        return "rename must be allowed in the directory that holds it: mend its permissions, or name another place";
+    default:
+        return "a save needs rename of directories where it writes: name a directory on another mount, or give the "
+               "save a store of your own (zf_state_store_t)";
+    }
+}
+
+static zf_status_t cannot_rename(zf_error_t *err, const char *what, const char *path, int code) {
+    return zfi_error_scoped(err, ZF_ERR_STORAGE, ZF_SCOPE_CALL, code, "state",
+                            "%s %s: rename failed (%s), so nothing was saved; %s", what, path, strerror(code),
+                            what_to_do(code));
+}
+
 static zf_status_t no_memory(zf_error_t *err) {
     return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a path or a list of files");
 }
@@ -165,7 +188,7 @@ static void close_former(former_t *former) {
 static void directory_cancel(zfi_store_t *store) {
     DIR *dir = store->dir_fd >= 0 ? fdopendir(store->dir_fd) : NULL;
     if (dir) {
-        zfi_beside_remove(store->parent_fd, store->tmp_name, dir);
+        zfi_beside_remove(store->parent_fd, store->tmp_name, dir, &store->sync);
         closedir(dir);
         store->dir_fd = -1;
     }
@@ -195,8 +218,10 @@ static void unlock_parent(const zfi_store_t *store) { flock(store->parent_fd, LO
 /* The directory that is written has the mode and the group of the one that it will replace; its owner may write. */
 static zf_status_t make_tmp(zfi_store_t *store, former_t *former, zf_error_t *err) {
     struct stat info;
-    int code = zfi_beside_make(store->parent_fd, store->base, former->dir ? 0700 : 0777, store->is_synced,
-                               store->tmp_name, &store->dir_fd);
+    int is_rename, code = zfi_beside_make(store->parent_fd, store->base, former->dir ? 0700 : 0777, &store->sync,
+                                          store->tmp_name, &store->dir_fd, &is_rename);
+    if (code && is_rename)
+        return cannot_rename(err, "cannot rename a directory beside", store->path, code);
     if (code)
         return fail(err, "cannot make a directory beside", store->path, "", code);
     if (!former->dir || fstat(dirfd(former->dir), &info))
@@ -208,9 +233,15 @@ static zf_status_t make_tmp(zfi_store_t *store, former_t *former, zf_error_t *er
     return ZF_OK;
 }
 
+/* Refuses at once what the last operation of the save would fail with. */
+static zf_status_t try_rename(const zfi_store_t *store, const former_t *former, zf_error_t *err) {
+    int code = former->dir ? zfi_beside_try_rename(store->parent_fd, store->base, store->tmp_name) : 0;
+    return code ? cannot_rename(err, "cannot replace", store->path, code) : ZF_OK;
+}
+
 /* A killed save has left the only checkpoint aside: back to the path with it, and no further. */
-static zf_status_t put_back(const zfi_store_t *store, zf_error_t *err) {
-    int code = zfi_beside_put_back(store->parent_fd, store->base);
+static zf_status_t put_back(zfi_store_t *store, zf_error_t *err) {
+    int code = zfi_beside_put_back(store->parent_fd, store->base, &store->sync);
     if (code == ENOENT)
         return ZF_OK;
     if (code == ENOMEM)
@@ -231,7 +262,7 @@ static zf_status_t begin_save(zfi_store_t *store, zf_error_t *err) {
         return zfi_error(err, ZF_ERR_ARGUMENT, "state", "%s cannot be replaced: name a directory in it", store->path);
     if (flock(store->parent_fd, LOCK_EX | LOCK_NB) == 0) { /* else another save is at it */
         st = put_back(store, err);
-        if (!st && zfi_beside_sweep(store->parent_fd, store->base))
+        if (!st && zfi_beside_sweep(store->parent_fd, store->base, &store->sync))
             st = no_memory(err);
         unlock_parent(store);
     }
@@ -239,6 +270,8 @@ static zf_status_t begin_save(zfi_store_t *store, zf_error_t *err) {
         st = open_former(store, &former, err);
     if (!st)
         st = make_tmp(store, &former, err);
+    if (!st)
+        st = try_rename(store, &former, err);
     close_former(&former);
     return st;
 }
@@ -248,7 +281,7 @@ zf_status_t zfi_directory_open_save(zfi_store_t *store, const char *path, zf_err
     if (!st)
         st = begin_save(store, err);
     if (st)
-        directory_close(store);
+        directory_cancel(store);
     return st;
 }
 
@@ -293,7 +326,7 @@ static zf_status_t directory_write(zfi_store_t *store, uint64_t offset, const vo
 }
 
 static zf_status_t directory_end(zfi_store_t *store, zf_error_t *err) {
-    int fd = store->blob_fd, code = store->is_synced && fsync(fd) ? errno : 0;
+    int fd = store->blob_fd, code = store->sync.is_wanted && fsync(fd) ? errno : 0;
     store->blob_fd = -1;
     if (close(fd) && !code)
         code = errno;
@@ -304,17 +337,17 @@ static zf_status_t directory_end(zfi_store_t *store, zf_error_t *err) {
 
 /* Whether two names can be exchanged: the call is unknown, forbidden by a filter, or the file system lacks it. */
 static int cannot_exchange(int code) {
-    return code == EINVAL || code == ENOSYS || code == EPERM || code == EOPNOTSUPP || code == ENOTTY;
+    return code == EINVAL || code == EXDEV || code == ENOSYS || code == EPERM || code == EOPNOTSUPP || code == ENOTTY;
 }
 
 /* Two renames. What lies aside is marked as the checkpoint until the caller knows that the second is on the disk. */
-static int replace_in_two(const zfi_store_t *store, former_t *former) {
+static int replace_in_two(zfi_store_t *store, former_t *former) {
     if (renameat(store->parent_fd, store->tmp_name, store->parent_fd, store->base) == 0)
         return 0; /* nothing was there, or an empty directory */
     if (!former->dir || (errno != ENOTEMPTY && errno != EEXIST))
         return errno;
     zfi_beside_name(store->base, former->name);
-    int code = zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_ASIDE, former->name, store->base, store->is_synced);
+    int code = zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_ASIDE, former->name, store->base, &store->sync);
     if (!code && renameat(store->parent_fd, store->base, store->parent_fd, former->name))
         code = errno;
     if (code)
@@ -328,7 +361,7 @@ static int replace_in_two(const zfi_store_t *store, former_t *former) {
 
 static int put_in_place(zfi_store_t *store, former_t *former) {
     int code = former->dir ? zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_REPLACED, store->tmp_name, store->base,
-                                             store->is_synced)
+                                             &store->sync)
                            : 0;
     if (code)
         return code;
@@ -363,17 +396,17 @@ static zf_status_t replace(zfi_store_t *store, former_t *former, zf_error_t *err
     zf_status_t st = put_back(store, err); /* again: time has passed */
     if (!st)
         st = open_former(store, former, err);
-    int code = st ? 0 : put_in_place(store, former);
-    if (code)
-        return fail(err, "cannot put the new checkpoint in the place of", store->path, "", code);
-    if (!st && (!store->is_synced || fsync(store->parent_fd) == 0)) {
-        if (*former->name && strcmp(former->name, store->tmp_name) != 0)
-            zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_REPLACED, former->name, store->base, store->is_synced);
-        return ZF_OK;
-    }
     if (st)
         return st;
-    code = errno;
+    int code = put_in_place(store, former);
+    if (code)
+        return cannot_rename(err, "cannot replace", store->path, code);
+    code = zfi_beside_sync(store->parent_fd, &store->sync);
+    if (!code) {
+        if (*former->name && strcmp(former->name, store->tmp_name) != 0)
+            zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_REPLACED, former->name, store->base, &store->sync);
+        return ZF_OK;
+    }
     if (take_back(store, former) == 0)
         return fail(err, "the former checkpoint stays: cannot sync the directory that holds", store->path, "", code);
     close(store->dir_fd); /* it is in place, so that cancel must not remove it */
@@ -386,9 +419,9 @@ static zf_status_t replace(zfi_store_t *store, former_t *former, zf_error_t *err
 
 static zf_status_t directory_commit(zfi_store_t *store, zf_error_t *err) {
     former_t former = {0};
-    zf_status_t st = store->is_synced && fsync(store->dir_fd)
-                         ? fail(err, "cannot sync the new directory of", store->path, "", errno)
-                         : lock_parent(store, err);
+    int code = zfi_beside_sync(store->dir_fd, &store->sync);
+    zf_status_t st =
+        code ? fail(err, "cannot sync the new directory of", store->path, "", code) : lock_parent(store, err);
     if (st)
         return st; /* cancel follows */
     st = replace(store, &former, err);
@@ -399,7 +432,7 @@ static zf_status_t directory_commit(zfi_store_t *store, zf_error_t *err) {
         if (store->mode)
             fchmod(store->dir_fd, store->mode);
         if (former.dir && *former.name)
-            zfi_beside_remove(store->parent_fd, former.name, former.dir);
+            zfi_beside_remove(store->parent_fd, former.name, former.dir, &store->sync);
         directory_close(store);
     }
     close_former(&former);
@@ -436,7 +469,7 @@ static int open_checkpoint(zfi_store_t *store) {
     store->is_aside = 0;
     if (*store->base && !zfi_beside_is_there(store->parent_fd, store->base) &&
         flock(store->parent_fd, LOCK_EX | LOCK_NB) == 0) { /* else a save may be between its two renames */
-        code = zfi_beside_put_back(store->parent_fd, store->base);
+        code = zfi_beside_put_back(store->parent_fd, store->base, &store->sync);
         unlock_parent(store);
         if (code == ENOMEM)
             return code;

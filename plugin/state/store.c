@@ -100,7 +100,8 @@ static zf_status_t open_host(const zf_state_args_t *args, int is_save, zfi_store
 }
 
 static zf_status_t open_any(const zf_state_args_t *args, int is_save, zfi_store_t *out, zf_error_t *err) {
-    *out = (zfi_store_t){.parent_fd = -1, .dir_fd = -1, .blob_fd = -1, .is_synced = !(args->flags & ZF_STATE_NO_SYNC)};
+    *out = (zfi_store_t){
+        .parent_fd = -1, .dir_fd = -1, .blob_fd = -1, .sync.is_wanted = !(args->flags & ZF_STATE_NO_SYNC)};
     if (!args->path == !args->store)
         return zfi_error(err, ZF_ERR_ARGUMENT, "state", "%s: give one of them",
                          args->path ? "both path and store are given" : "path and store are NULL");
@@ -119,7 +120,7 @@ zf_status_t zfi_store_join_save(const zf_state_args_t *args, const char *tmp_nam
                          .parent_fd = -1,
                          .dir_fd = -1,
                          .blob_fd = -1,
-                         .is_synced = !(args->flags & ZF_STATE_NO_SYNC)};
+                         .sync.is_wanted = !(args->flags & ZF_STATE_NO_SYNC)};
     return zfi_directory_join_save(out, args->path, tmp_name, err);
 }
 

@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "state/beside.h"
 #include "zf/ext/state.h"
 
 enum { ZFI_BLOB_NAME = 64 };
@@ -20,7 +21,8 @@ typedef struct zfi_store {
     char tmp_name[256]; /* ... save: the directory that is written, beside it */
     unsigned mode;      /* ... save: of the directory that is replaced, 0 = there is none */
     int is_aside;       /* ... load: path is missing, and the former checkpoint lies beside it */
-    int parent_fd, dir_fd, blob_fd, is_synced;
+    int parent_fd, dir_fd, blob_fd;
+    zfi_sync_t sync;
     char blob[ZFI_BLOB_NAME]; /* being written, or open for reading */
     uint64_t blob_nbytes, at; /* of it; at: behind what was written last */
     uint64_t total_nbytes;    /* written or read */

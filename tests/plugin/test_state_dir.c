@@ -107,8 +107,9 @@ ZT_WRAP(int, openat, int dir, const char *name, int flags, ...) {
 
 /* What a killed process leaves beside the checkpoint. */
 static void leave_beside(const char *base, char name[ZFI_BESIDE_NAME]) {
-    int fd, parent = open(".", O_RDONLY | O_DIRECTORY);
-    ck_assert_int_eq(zfi_beside_make(parent, base, 0700, 0, name, &fd), 0);
+    zfi_sync_t sync = {0};
+    int fd, cannot_rename, parent = open(".", O_RDONLY | O_DIRECTORY);
+    ck_assert_int_eq(zfi_beside_make(parent, base, 0700, &sync, name, &fd, &cannot_rename), 0);
     close(fd);
     close(parent);
 }

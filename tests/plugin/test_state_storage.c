@@ -48,7 +48,14 @@ ssize_t write(int fd, const void *data, size_t n) {
     return syscall(SYS_write, fd, data, n);
 }
 
-int fsync(int fd) { return fails(FSYNC) ? -1 : (int)syscall(SYS_fsync, fd); }
+static int directory_sync_errno; /* what fsync() of a directory fails with; 0: it works */
+
+int fsync(int fd) {
+    struct stat info;
+    if (directory_sync_errno && fstat(fd, &info) == 0 && S_ISDIR(info.st_mode))
+        return errno = directory_sync_errno, -1;
+    return fails(FSYNC) ? -1 : (int)syscall(SYS_fsync, fd);
+}
 
 static void (*after_reads)(void);
 static int reads_left; /* pread() calls before after_reads() runs */
@@ -64,13 +71,21 @@ ssize_t pread(int fd, void *out, size_t n, off_t at) {
 
 static void (*_Atomic after_rename)(void); /* once, in whichever thread renames next */
 static int renames_left = -1;              /* renameat() ends the process instead of call number renames_left */
-static int renames_that_work = -1;         /* ... fails from call number renames_that_work on */
+static int renames_that_work = -1;         /* ... fails from call number renames_that_work on, with rename_errno */
+static int rename_errno = EACCES;
+static int replaces_all; /* renameat() onto a directory that is not empty works */
+/* Of a save in two renames: its directory gets its name; the former one is tried; the new one in its place, which
+ * fails; the former one aside; the new one in its place. */
+enum { TRY_RENAME = 1, RENAME_ASIDE = 3, RENAME_IN_PLACE };
 
 int renameat(int from_dir, const char *from, int to_dir, const char *to) {
     if (strcmp(to, ZFI_BESIDE_MARK) != 0 && renames_left >= 0 && renames_left-- == 0)
         _exit(0);
     if (strcmp(to, ZFI_BESIDE_MARK) != 0 && renames_that_work >= 0 && renames_that_work-- == 0)
-        return renames_that_work = 0, errno = EACCES, -1;
+        return renames_that_work = 0, errno = rename_errno, -1;
+    if (replaces_all && strcmp(to, ZFI_BESIDE_MARK) != 0 &&
+        syscall(SYS_renameat2, from_dir, from, to_dir, to, RENAME_EXCHANGE) == 0)
+        return 0;
     return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, 0);
 }
 
@@ -215,7 +230,7 @@ ZT_TEST(a_save_that_cannot_go_back) {
     ZT_OK(&rig, save(&rig, 0));
     uint64_t old = rig.step;
     zt_state_steps(&rig, 2);
-    renames_that_work = 2; /* of three: nothing was there; aside; in its place */
+    renames_that_work = RENAME_IN_PLACE;
     zf_status_t st = save_by_renames(&rig);
     renames_that_work = -1;
     zt_refused(&rig.err, st, ZF_ERR_STORAGE, strerror(EACCES));
@@ -281,6 +296,86 @@ ZT_TEST(without_exchange) {
     check_goes_on();
 }
 
+/* A mount that cannot do what the save's end needs is refused by its name before anything is written. */
+static void check_refused_mount(int works, int with, const char *what) {
+    uint64_t old = rig.step;
+    zt_state_steps(&rig, 1);
+    renames_that_work = works;
+    rename_errno = with;
+    zf_status_t st = save(&rig, 0);
+    renames_that_work = -1;
+    rename_errno = EACCES;
+    zt_refused(&rig.err, st, ZF_ERR_STORAGE, what);
+    ck_assert_int_eq(rig.err.native_code, with);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, strerror(with)));
+    check_nothing_beside(what);
+    check_whole(old);
+    ZT_OK(&rig, save(&rig, 0));
+}
+
+ZT_TEST(mounts_that_lack_rename) {
+    ZT_OK(&rig, save(&rig, 0));
+    check_refused_mount(0, ENOSYS, "name a directory on another mount");
+    check_refused_mount(0, EXDEV, "cannot rename a directory beside");
+    check_refused_mount(TRY_RENAME, EXDEV, "in a lower layer of an overlay");
+    check_refused_mount(TRY_RENAME, EBUSY, "a file system is mounted there: name a directory in it");
+    check_refused_mount(TRY_RENAME, EPERM, "mend its permissions");
+    uint64_t old = rig.step;
+    zt_state_steps(&rig, 1);
+    replaces_all = 1;
+    zf_status_t st = save(&rig, 0);
+    replaces_all = 0;
+    zt_refused(&rig.err, st, ZF_ERR_STORAGE, strerror(EOPNOTSUPP));
+    check_nothing_beside("a mount that replaces everything");
+    check_whole(old);
+}
+
+/* The names are exchanged and renamed by the mount in no way: it is known at the end only. */
+ZT_TEST(an_exchange_across_layers) {
+    ZT_OK(&rig, save(&rig, 0));
+    uint64_t old = rig.step;
+    zt_state_steps(&rig, 1);
+    renames_that_work = RENAME_ASIDE;
+    rename_errno = EXDEV;
+    arm(RENAME, EXDEV);
+    zf_status_t st = save(&rig, 0);
+    armed = NONE;
+    renames_that_work = -1;
+    rename_errno = EACCES;
+    zt_refused(&rig.err, st, ZF_ERR_STORAGE, "in a lower layer of an overlay");
+    check_nothing_beside("an exchange across layers");
+    check_whole(old);
+    arm(RENAME, EXDEV); /* the exchange alone */
+    ZT_OK(&rig, save(&rig, 0));
+    armed = NONE;
+    check_nothing_beside("two renames");
+}
+
+/* Mounts that do not sync directories: passed over, and said once. Any other error of it is the save's. */
+ZT_TEST(directories_that_refuse_to_sync) {
+    static const int codes[] = {EINVAL, ENOTSUP, ENOSYS};
+    zt_log_t said;
+    zt_rig_start(&copy, zt_state_shapes, zt_n_state_shapes);
+    zt_rig_listen(&copy, &said, "does not sync directories");
+    zt_rig_open(&copy, "[host]\nthreads = 1\n", 0);
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        directory_sync_errno = codes[i];
+        ZT_OK(&copy, save(&copy, 0));
+        check_whole(copy.step);
+        check_nothing_beside(strerror(codes[i]));
+        ck_assert_int_eq(said.n, 1);
+    }
+    zt_rig_end(&copy);
+    directory_sync_errno = 0;
+    ZT_OK(&rig, save(&rig, 0));
+    directory_sync_errno = EIO;
+    zf_status_t st = save(&rig, 0);
+    directory_sync_errno = 0;
+    zt_refused(&rig.err, st, ZF_ERR_STORAGE, strerror(EIO));
+    check_nothing_beside("a directory that cannot be synced");
+    check_whole(rig.step);
+}
+
 /* Another process saves, and ends after so many renames. */
 static void kill_after_renames(int n) {
     int status;
@@ -297,7 +392,7 @@ static void kill_after_renames(int n) {
 
 /* Between the new one over the former, which fails, the former aside, and the end: nothing is at the path. */
 static void kill_between_two_renames(void) {
-    kill_after_renames(2);
+    kill_after_renames(RENAME_IN_PLACE);
     ck_assert_int_eq(zt_shell("test ! -e %s", path), 0);
 }
 
@@ -375,7 +470,7 @@ ZT_TEST(a_user_s_own) {
     ZT_OK(&rig, save(&rig, 0));
     for (size_t i = 0; i < 3; i++)
         ck_assert_int_eq(zt_shell("cp -r %s %s/%s", path, dir, own[i]), 0);
-    kill_after_renames(0);
+    kill_after_renames(TRY_RENAME + 1);
     ck_assert_int_eq(zt_shell("cd %s && cp -r $(ls -d ckpt.zf-save-* | grep -v 0123456789abcdef) %s", dir, own[3]), 0);
     ck_assert_int_eq(zt_shell("test $(ls %s | wc -l) = 6", dir), 0); /* with what was left */
     for (int k = 0; k < 4; k++)

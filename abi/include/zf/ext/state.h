@@ -25,14 +25,17 @@
  * checkpoint whole. What it leaves beside it is removed by the next save to the same path; a mark in it says that it is
  * of a save, so that nothing of the user's is touched. A directory that holds anything but a checkpoint is never
  * replaced. The new directory gets mode and group of the one that it replaces. The file system needs: mkdir, rename of
- * directories, unlink and rmdir in the directory that holds `path`, and fsync unless ZF_STATE_NO_SYNC is given. It may
- * lack flock and renameat2(RENAME_EXCHANGE). Where it cannot exchange
- * names, the save renames twice; between the two nothing is at `path`, and a load takes the former checkpoint, which
- * lies beside it under such a name with the mark "aside". Where a killed process left it so, a load, verify, note or
- * weights puts it back. A save puts it back as well and fails once (ZF_ERR_STORAGE): a host that found nothing at
- * `path` would replace what it has not seen. Loads and saves of several processes do not disturb each other: a load
- * reads the checkpoint that it began with, saves to one path take turns, and the last one stays. Where the file system
- * has no locks (flock), a load that lost its files begins again, and what killed processes left stays.
+ * directories, unlink and rmdir in the directory that holds `path`, and fsync of files unless ZF_STATE_NO_SYNC is
+ * given. A save tries rename before it writes or closes anything, and refuses a mount that lacks it, a directory in a
+ * lower layer of an overlay, and one that a file system is mounted on: ZF_ERR_STORAGE says which, and nothing stays
+ * beside. The file system may lack fsync of directories (a warning says so once), flock and
+ * renameat2(RENAME_EXCHANGE). Where it cannot exchange names, the save renames twice; between the two nothing is at
+ * `path`, and a load takes the former checkpoint, which lies beside it under such a name with the mark "aside". Where a
+ * killed process left it so, a load, verify, note or weights puts it back. A save puts it back as well and fails once
+ * (ZF_ERR_STORAGE): a host that found nothing at `path` would replace what it has not seen. Loads and saves of several
+ * processes do not disturb each other: a load reads the checkpoint that it began with, saves to one path take turns,
+ * and the last one stays. Where the file system has no locks (flock), a load that lost its files begins again, and what
+ * killed processes left stays.
  *
  * Several ranks call save and load together, with the same flags and note and with a path to one directory that all of
  * them see. The blobs are those that one rank would write. Each rank writes what it keeps and syncs it; then rank 0
