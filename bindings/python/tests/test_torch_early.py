@@ -9,6 +9,12 @@ from test_torch_gradients import EARLY
 import zfplugin
 
 
+def await_early(opt, i):
+    """Leaves time for an update to begin at step i, longer at each until the first one did."""
+    stats = opt.stats()
+    time.sleep(0.03 if stats["early_taken"] + stats["early_lost"] else 0.03 * 2 ** min(i, 6))
+
+
 @EARLY
 class BeforeTheStep(TorchTest):
     """With overlap=True what is deferred is updated during backward, to the same bits."""
@@ -22,7 +28,7 @@ class BeforeTheStep(TorchTest):
             opts.append(self.zenflow(model, **{**HYPER, "overlap": overlap, "model": model, **kwargs, "config": config(
                 {"zenflow.update_interval": 1, "zenflow.publish_lag": 0, "zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 1})}))
             opts[-1].bind()
-        opts[0].register_step_pre_hook(lambda *_: time.sleep(0.03))  # backward of a larger model
+        opts[0].register_step_pre_hook(lambda *_: await_early(opts[0], i))  # backward of a larger model
         if not announces:
             opts[0]._binding.feed.begin = None
         schedules = [torch.optim.lr_scheduler.LambdaLR(opt, lambda i: 1 / (1 + i)) for opt in opts]
@@ -39,6 +45,14 @@ class BeforeTheStep(TorchTest):
             self.assertEqual(stats["early_lost"], 0)
         self.assertEqual(opts[1].stats()["early_taken"], 0)
         return opts[0]
+
+    def is_edited(self, opt, i):
+        """Every other step's gradients, so that updates which began are in vain: the later the step, the longer it waits for one to
+        begin, if none was in vain yet. (From three steps in a row on gradients would travel at step alone.)"""
+        is_edited = i in range(4, self.N_STEPS, 2)
+        if is_edited and opt.stats()["early_lost"] == 0:
+            time.sleep(0.03 * 2 ** (i // 2 - 2))
+        return is_edited
 
     def test_with_a_schedule_of_rates(self):
         """They are announced: that a step has others than the one before costs nothing."""
@@ -61,7 +75,7 @@ class BeforeTheStep(TorchTest):
         def one_step(model, opt, i):
             opt.zero_grad()
             loss_of(model, i).backward()
-            if i in (6, 7):
+            if self.is_edited(opt, i):
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
             opt.step()
 
@@ -73,8 +87,7 @@ class BeforeTheStep(TorchTest):
         def one_step(model, opt, i):
             opt.zero_grad()
             loss_of(model, i).backward()
-            if i in (6, 9):
-                time.sleep(0.03)
+            if self.is_edited(opt, i):
                 for p in model.parameters():
                     p.grad.data.mul_(0.5)
             opt.step()
