@@ -318,6 +318,7 @@ static zf_status_t load_into(zfi_loader_t *loader, zf_error_t *err) {
     into->clock.n_applied = loader->saved.n_applied;
     into->clock.n_skipped = loader->saved.n_skipped;
     into->clock.next_job = 0;
+    memset(into->clock.skip_publish_below, 0, into->plan.n_matrices * sizeof *into->clock.skip_publish_below);
     zfi_window_start(&into->windows);
     return zfi_replace_commit(&replacement, err);
 }

@@ -105,6 +105,23 @@ ZT_TEST(saver_and_resumer_go_on_alike) {
     }
 }
 
+/* What was done before the first step, a load undoes: windows that were closed, weights that were announced. */
+ZT_TEST(a_load_undoes_what_was_done_before) {
+    for (int i = 0; i < ZT_N_STATE_CONFIGS; i++) {
+        zt_state_saved(&rig, &store, zt_state_configs[i], 9, 0);
+        zt_state_open_copy(&copy, zt_state_configs[i], 1);
+        for (int twice = 0; twice < 2; twice++) {
+            ZT_OK(&copy, zt_quiesce(&copy, ZF_QUIESCE_FLUSH));
+            ZT_OK(&copy, copy.zf->params_changed(copy.inst, NULL, 0, 0, ZF_CHANGED_RESET, &copy.err));
+        }
+        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, ZF_STATE_CONTINUE, NULL));
+        zt_state_steps(&rig, 12);
+        zt_state_steps(&copy, 12);
+        zt_state_check_equal(&rig, &copy, zt_state_configs[i]);
+        zt_state_end(&rig, &copy, &store);
+    }
+}
+
 /* A save that keeps windows open leaves the instance as it is, and saves the same. Where the selection does not fit,
  * the schedule begins again, or the load is refused. */
 ZT_TEST(windows_that_stay_open) {
