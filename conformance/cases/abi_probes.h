@@ -19,6 +19,7 @@ extern const abi_row_t abi_books_rows[];     /* what the plugin says against wha
 extern const abi_row_t abi_extent_rows[];    /* large models and long runs against AdamW */
 extern const abi_row_t abi_isolation_rows[]; /* proof 7 */
 extern const abi_row_t abi_state_rows[];     /* checkpoints */
+extern const abi_row_t abi_order_rows[];     /* system calls of a save */
 extern const abi_row_t abi_life_rows[];      /* two hooks, a child, signals, open files, a long run */
 extern const abi_row_t abi_manners_rows[];   /* what is left and what it costs */
 

@@ -47,6 +47,7 @@
     X(POLL, 5, "poll", "poll says ZF_IN_PROGRESS while steps are under way, ZF_OK when they have ended")               \
     X(BOOKS, 5, "books", "counters, layout, warnings and scopes agree with what the host counts")                      \
     X(CHECKPOINT, 5, "checkpoint", "a checkpoint keeps note and weights")                                              \
+    X(ORDER, 5, "save-order", "a save that is killed, or cut off by the power, leaves a whole checkpoint")             \
     X(EXTENT, 5, "extent", "many parameters, a large one and many steps train as AdamW")                               \
     X(NO_ALLOC, 5, "no-alloc", "hooks allocate nothing after the first step")                                          \
     X(STATUS, 5, "status", "the error record's status, scope, origin and parameter are in order")                      \

@@ -31,5 +31,10 @@ void wrong_in_step(uint64_t n);
 void wrong_wrap_extensions(const zf_plugin_t *real);
 const void *wrong_extension(const char *id);
 
+/* What follows the writing of a checkpoint beside its path, where a habit has an order of its own, else NULL; and doing
+ * it (wrong_save.c). */
+const char *wrong_save_order(void);
+void wrong_save_finish(const char *path, const char *beside);
+
 /* What a learning rate is multiplied with: 1, but where the file itself is wrong (wrong_file.c). */
 float wrong_rate(void);

@@ -2,6 +2,7 @@
 /* wrong_extensions.c - habits of zf.state/1, zf.stats/1 and zf.config/1 (wrong.h). */
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -20,6 +21,19 @@ static zf_config_ext_t config;
 
 /* ---- zf.state/1 -------------------------------------------------------------------------------------------------- */
 
+static zf_status_t save_in_order(zf_instance_t *instance, zf_state_args_t *args, zf_state_report_t *out_report,
+                                 zf_error_t *err) {
+    const char *path = args->path;
+    char beside[4200];
+    snprintf(beside, sizeof beside, "%s.wrong", path);
+    args->path = beside;
+    args->flags |= ZF_STATE_NO_SYNC;
+    zf_status_t st = real_state->save(instance, args, out_report, err);
+    if (st == ZF_OK)
+        wrong_save_finish(path, beside);
+    return st;
+}
+
 static zf_status_t save(zf_instance_t *instance, const zf_state_args_t *args, zf_state_report_t *out_report,
                         zf_error_t *err) {
     static char cut[70000];
@@ -36,6 +50,8 @@ static zf_status_t save(zf_instance_t *instance, const zf_state_args_t *args, zf
     }
     if (IS(save_unsynced))
         mine.flags |= ZF_STATE_NO_SYNC;
+    if (wrong_save_order() && mine.path)
+        return save_in_order(instance, &mine, out_report, err);
     int fd = IS(file_inherited) ? open("/dev/null", O_RDONLY) : -1;
     zf_status_t st = real_state->save(instance, &mine, out_report, err);
     if (fd >= 0)
