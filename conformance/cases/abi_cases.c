@@ -78,6 +78,18 @@ static void compare_futures(abi_rig_t *rig, uint64_t alone) {
               "%s: %u steps with refused calls between end in another state than without them", current, rig->n_steps);
 }
 
+/* What create refuses of a text, check refuses. */
+static void check_text(abi_rig_t *rig, const abi_args_t *a, const bad_case_t *c) {
+    const zf_config_ext_t *ext = rig->table->get_extension(ZF_EXT_CONFIG);
+    zf_error_t err = {.struct_size = sizeof err};
+    if (!ext || c->want != ZF_ERR_CONFIG || a->create.config_path || a->create.config_text != a->text)
+        return;
+    zf_status_t st =
+        ext->check(a->text, a->create.config_text_nbytes, a->create.overrides, a->create.n_overrides, &err);
+    abi_check(rig->probe, ABI_RULE_CONFIG, st == ZF_ERR_CONFIG && (!c->needle || strstr(err.message, c->needle)),
+              "check, %s: returned %d: %.200s", c->what, st, err.message);
+}
+
 static void run_cases(abi_probe_t *probe) {
     static abi_rig_t rig;
     static abi_args_t args;
@@ -90,6 +102,7 @@ static void run_cases(abi_probe_t *probe) {
         if (!is_of(c, current) || !abi_args_fill(&args, &rig, "zf_plugin_t", current))
             continue;
         c->spoil(&args);
+        check_text(&rig, &args, c);
         if (!abi_refused(&args, c->rule, c->want, c->needle, c->what) && !start_anew(&rig, stage))
             return;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_life.c - proofs 5 and 7, what shows in a life that is longer, or shared: two hooks at once, a forked child, the
- * signals and open files of the process, memory and time of some thousand steps. */
+ * signals and open files of the process. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -206,36 +206,8 @@ static void probe_files(abi_rig_t *rig) {
               atomic_load(&files.inherited));
 }
 
-/* ---- a long run -------------------------------------------------------------------------------------------------- */
-
-enum { N_SETTLED = 200, N_MEASURED = 300, N_BETWEEN = 1500 };
-static const double max_growth_nbytes = 100 * 1024, max_slower_ms = 60;
-
-static double cpu_ms(void) { return 1e-6 * (double)zc_clock_ns(CLOCK_PROCESS_CPUTIME_ID); }
-
-/* Processor time of some steps, all threads together. */
-static double time_steps(abi_rig_t *rig, unsigned n) {
-    double before = cpu_ms();
-    return abi_rig_train(rig, n, ABI_RULE_VALID) ? cpu_ms() - before : -1;
-}
-
-static void probe_long_run(abi_rig_t *rig) {
-    if (!abi_rig_train(rig, N_SETTLED, ABI_RULE_VALID))
-        return;
-    double before = abi_data_nbytes(), early = time_steps(rig, N_MEASURED), grown;
-    if (early < 0 || !abi_rig_train(rig, N_BETWEEN, ABI_RULE_VALID))
-        return;
-    double late = time_steps(rig, N_MEASURED);
-    grown = abi_data_nbytes() - before;
-    abi_check(rig->probe, ABI_RULE_GROWTH, grown <= max_growth_nbytes,
-              "%d steps took %.0f bytes that were not given back, limit %.0f", N_BETWEEN + 2 * N_MEASURED, grown,
-              max_growth_nbytes);
-    abi_check(rig->probe, ABI_RULE_GROWTH, late <= 2 * early + max_slower_ms,
-              "%d steps took %.0f ms of processor time early in a run, %.0f ms %d steps later", N_MEASURED, early, late,
-              N_BETWEEN);
-}
-
-const abi_row_t abi_life_rows[] = {
-    {"two hooks at once", ABI_OPEN, 0, probe_busy}, {"a forked child", ABI_OPEN, 0, probe_forked},
-    {"signals", ABI_OPEN, 0, probe_signals},        {"open files of a save", ABI_ACTIVE, 0, probe_files},
-    {"a long run", ABI_BOUND, 0, probe_long_run},   {NULL, ABI_NOTHING, 0, NULL}};
+const abi_row_t abi_life_rows[] = {{"two hooks at once", ABI_OPEN, 0, probe_busy},
+                                   {"a forked child", ABI_OPEN, 0, probe_forked},
+                                   {"signals", ABI_OPEN, 0, probe_signals},
+                                   {"open files of a save", ABI_ACTIVE, 0, probe_files},
+                                   {NULL, ABI_NOTHING, 0, NULL}};

@@ -30,9 +30,10 @@ static const zc_option_t table[] = {
     ZC_OPTION("mocks", ZC_TEXT, AT(mocks), "DIR", "directory of same_names.so"),
     ZC_OPTION("print-layout", ZC_SWITCH, AT(is_print_layout), NULL,
               "instead, the layout of the headers, as abi/layout/v0.11.txt holds it"),
-    ZC_OPTION("only", ZC_TEXT, AT(only), "NAME",
-              "these probes alone: elf, entry, slots, cases, training, hosts, books, extent, state, order, isolation, "
-              "manners, life"),
+    ZC_OPTION(
+        "only", ZC_TEXT, AT(only), "NAME",
+        "these probes alone: elf, entry, slots, cases, training, hosts, books, extent, state, order, storage, told, "
+        "waits, growth, calls, isolation, manners, life"),
     ZC_OPTION("help", ZC_SWITCH, AT(is_help), NULL, "this text"),
 };
 
@@ -52,11 +53,14 @@ typedef struct part {
     void (*probes)(abi_probe_t *); /* where there are no rows */
 } part_t;
 
-static const part_t parts[] = {{"entry", abi_entry_rows, NULL},   {"slots", NULL, abi_slot_probes},
-                               {"cases", NULL, abi_case_probes},  {"training", abi_training_rows, NULL},
-                               {"hosts", abi_host_rows, NULL},    {"books", abi_books_rows, NULL},
-                               {"extent", abi_extent_rows, NULL}, {"isolation", abi_isolation_rows, NULL},
-                               {"state", abi_state_rows, NULL},   {"order", abi_order_rows, NULL},   {"manners", abi_manners_rows, NULL},
+static const part_t parts[] = {{"entry", abi_entry_rows, NULL},     {"slots", NULL, abi_slot_probes},
+                               {"cases", NULL, abi_case_probes},    {"training", abi_training_rows, NULL},
+                               {"hosts", abi_host_rows, NULL},      {"books", abi_books_rows, NULL},
+                               {"extent", abi_extent_rows, NULL},   {"isolation", abi_isolation_rows, NULL},
+                               {"state", abi_state_rows, NULL},     {"order", abi_order_rows, NULL},
+                               {"storage", abi_storage_rows, NULL}, {"told", abi_told_rows, NULL},
+                               {"waits", abi_waits_rows, NULL},     {"growth", abi_growth_rows, NULL},
+                               {"calls", abi_calls_rows, NULL},     {"manners", abi_manners_rows, NULL},
                                {"life", abi_life_rows, NULL}};
 enum { N_PARTS = sizeof parts / sizeof parts[0] };
 

@@ -94,8 +94,8 @@ static void check_killed(order_t *o, const char *after) {
     const zf_state_args_t args = {.struct_size = sizeof args, .path = o->path};
     zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st = o->ext->verify(&args, NULL, &err);
-    abi_check(o->probe, ABI_RULE_ORDER, st == ZF_OK, "killed after %s, a save leaves no whole checkpoint: %.300s", after,
-              err.message);
+    abi_check(o->probe, ABI_RULE_ORDER, st == ZF_OK, "killed after %s, a save leaves no whole checkpoint: %.300s",
+              after, err.message);
 }
 
 /* ---- the new checkpoint ------------------------------------------------------------------------------------------ */
@@ -154,7 +154,8 @@ static int is_of(uint64_t number, const long *list, size_t n) {
             return 1;
     return 0;
 }
-#define IS_OF(number, ...) is_of(number, (const long[]){__VA_ARGS__}, sizeof((const long[]){__VA_ARGS__}) / sizeof(long))
+#define IS_OF(number, ...)                                                                                             \
+    is_of(number, (const long[]){__VA_ARGS__}, sizeof((const long[]){__VA_ARGS__}) / sizeof(long))
 
 static int moves_names(uint64_t number) {
 #ifdef SYS_rename
@@ -286,8 +287,9 @@ static void probe_order(abi_rig_t *rig) {
     keep_former(&o);
     int status = abi_traced_run(save_over, &o, see, &o);
     if (status == -1 || o.is_blind)
-        abi_skip(rig->probe, ABI_RULE_ORDER, "%s", o.is_blind ? "the save makes calls whose order does not show"
-                                                              : "this process may not trace another (ptrace)");
+        abi_skip(rig->probe, ABI_RULE_ORDER, "%s",
+                 o.is_blind ? "the save makes calls whose order does not show"
+                            : "this process may not trace another (ptrace)");
     else if (status == 0)
         check_end(&o);
 }

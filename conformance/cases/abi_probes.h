@@ -20,6 +20,11 @@ extern const abi_row_t abi_extent_rows[];    /* large models and long runs again
 extern const abi_row_t abi_isolation_rows[]; /* proof 7 */
 extern const abi_row_t abi_state_rows[];     /* checkpoints */
 extern const abi_row_t abi_order_rows[];     /* system calls of a save */
+extern const abi_row_t abi_told_rows[];      /* keys, ids, digests, records, environment */
+extern const abi_row_t abi_storage_rows[];   /* notes, reports, damage and errors of a checkpoint */
+extern const abi_row_t abi_waits_rows[];     /* what waits, while an update does not end */
+extern const abi_row_t abi_growth_rows[];    /* memory and time over many steps */
+extern const abi_row_t abi_calls_rows[];     /* memory over many calls */
 extern const abi_row_t abi_life_rows[];      /* two hooks, a child, signals, open files, a long run */
 extern const abi_row_t abi_manners_rows[];   /* what is left and what it costs */
 
@@ -27,3 +32,7 @@ extern const abi_row_t abi_manners_rows[];   /* what is left and what it costs *
 int zfc_abi_main(int argc, char **argv);
 /* Allocations that this thread has asked for so far; NULL: nobody counts them (abi_alloc.c). */
 unsigned long abi_n_allocations(void) __attribute__((weak));
+/* From begin on, which environment variables are read (abi_environment.c): number i in order, NULL behind the last.
+ * NULL: nobody looks. */
+void abi_environment_begin(void) __attribute__((weak));
+const char *abi_environment_read(uint32_t i) __attribute__((weak));

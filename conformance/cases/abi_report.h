@@ -48,6 +48,11 @@
     X(BOOKS, 5, "books", "counters, layout, warnings and scopes agree with what the host counts")                      \
     X(CHECKPOINT, 5, "checkpoint", "a checkpoint keeps note and weights")                                              \
     X(ORDER, 5, "save-order", "a save that is killed, or cut off by the power, leaves a whole checkpoint")             \
+    X(NATIVE, 5, "native-code", "an error of the system is named by its errno, and retryable")                         \
+    X(KEYS, 5, "config-keys", "keys have the ranges that they show, and check refuses what create does")               \
+    X(DIGEST, 5, "digest", "a digest changes with every element, in all its bits")                                     \
+    X(RECORDS, 5, "records", "reports and records of former steps say what the host counted")                          \
+    X(WAITS, 5, "waits", "a wait ends at its deadline, and a fetch does not wait")                                     \
     X(EXTENT, 5, "extent", "many parameters, a large one and many steps train as AdamW")                               \
     X(NO_ALLOC, 5, "no-alloc", "hooks allocate nothing after the first step")                                          \
     X(STATUS, 5, "status", "the error record's status, scope, origin and parameter are in order")                      \
@@ -67,6 +72,7 @@
     X(INSTANCES, 7, "two-instances", "two instances train independently")                                              \
     X(NAMES, 7, "same-names", "a library with the same helper names beside it does not interfere")                     \
     X(PROCESS, 7, "process", "environment, signals, locale, directory and umask are left alone")                       \
+    X(ENVIRONMENT, 7, "environment", "no environment variable is read but those of a list")                            \
     X(FPMODE, 7, "fp-mode", "the floating-point mode is left alone")                                                   \
     X(THREADS, 7, "threads", "no thread and no file is left after destroy")                                            \
     X(FORKED, 7, "forked", "calls in a forked child are ZF_ERR_FORKED, and the parent trains on")                      \

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <fenv.h>
 #include <locale.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,4 +107,13 @@ double abi_data_nbytes(void) {
     if (f)
         fclose(f);
     return 1024.0 * kib;
+}
+
+double abi_heap_nbytes(void) {
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+    const struct mallinfo2 info = mallinfo2();
+    return (double)info.uordblks + (double)info.hblkhd;
+#else
+    return 0;
+#endif
 }

@@ -26,6 +26,8 @@ void wrong_in_create(const zf_host_t *host);
 void wrong_in_bind(void);
 void wrong_in_hook(void);
 void wrong_in_step(uint64_t n);
+/* Memory is taken and forgotten, where is_lost. */
+void wrong_lose(int is_lost);
 
 /* The true plugin's extensions and what is handed out in their place (wrong_extensions.c). */
 void wrong_wrap_extensions(const zf_plugin_t *real);

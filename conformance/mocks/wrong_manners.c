@@ -102,6 +102,10 @@ void wrong_in_create(const zf_host_t *table) {
         install_handler();
     if (IS(sets_env))
         change_environment();
+    if (IS(reads_env))
+        lost = getenv("OMP_NUM_THREADS");
+    if (IS(reads_env_securely))
+        lost = secure_getenv("LANG");
     if (IS(file_left))
         leave_file("/tmp/zf-wrong");
     if (IS(file_in_cwd))
@@ -121,6 +125,11 @@ void wrong_in_bind(void) {
         say(given, ZF_LOG_INFO, "bound");
     if (IS(maps_more))
         (void)mmap(NULL, (size_t)64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+void wrong_lose(int is_lost) {
+    if (is_lost)
+        lost = malloc(1000);
 }
 
 void wrong_in_hook(void) {

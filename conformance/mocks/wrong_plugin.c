@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "wrong.h"
 
@@ -174,6 +175,7 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *ar
     }
     zf_status_t st = wrong_told("bind_params", real->bind_params(instance, &mine, out_ids, out_layout, err), err);
     wrong_in_bind();
+    wrong_lose(IS(leak_per_bind));
     if (st < 0)
         return st;
     if (IS(empty_refused) && has_empty(decls, mine.n_decls))
@@ -192,6 +194,7 @@ static zf_status_t params_changed(zf_instance_t *instance, const zf_param_item_t
         elem_size = sizeof *items;
     if (IS(changed_first) && n > 1)
         n = 1;
+    wrong_lose(IS(leak_per_change));
     if (IS(changed_resets))
         flags |= ZF_CHANGED_RESET;
     if (IS(reset_lost))
@@ -399,6 +402,9 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *args, zf_
 static zf_status_t poll_once(zf_instance_t *instance, zf_step_report_t *out_report, zf_error_t *err) {
     zf_step_report_t full = {.struct_size = sizeof full};
     int is_overrun = IS(output_overrun) && out_report && out_report->struct_size >= 8;
+    if (IS(poll_waits) && instance)
+        real->quiesce(instance,
+                      &(zf_quiesce_args_t){.struct_size = sizeof(zf_quiesce_args_t), .mode = ZF_QUIESCE_DRAIN}, NULL);
     zf_status_t st = wrong_told("poll", real->poll(instance, is_overrun ? &full : out_report, err), err);
     wrong_in_hook();
     if (st >= 0 && is_overrun)
@@ -419,6 +425,9 @@ static zf_status_t param_fetch(zf_instance_t *instance, const zf_param_item_t *i
         st = real->param_fetch(instance, NULL, 0, elem_size, stream, NULL, NULL);
     if (!IS(fetch_nothing))
         st = wrong_told("param_fetch", real->param_fetch(instance, items, n, elem_size, stream, out_ready, err), err);
+    wrong_lose(IS(leak_per_fetch));
+    if (IS(fetch_waits) && st >= 0 && out_ready)
+        real->fence_wait(instance, out_ready, UINT64_C(60000000000), NULL);
     if ((IS(fetch_nothing) || IS(fetched_at_once)) && st >= 0 && out_ready)
         out_ready->kind = ZF_FENCE_NONE;
     if (IS(fence_kind_new) && st >= 0 && out_ready)
@@ -429,7 +438,13 @@ static zf_status_t param_fetch(zf_instance_t *instance, const zf_param_item_t *i
 }
 
 static zf_status_t fence_wait(zf_instance_t *instance, const zf_fence_t *fence, uint64_t timeout_ns, zf_error_t *err) {
+    if (IS(fence_timeout_lost) && timeout_ns)
+        timeout_ns = UINT64_C(60000000000);
+    if (IS(fence_timeout_short))
+        timeout_ns /= 1000;
     zf_status_t st = wrong_told("fence_wait", real->fence_wait(instance, fence, timeout_ns, err), err);
+    if (IS(fence_over_at_timeout) && st == ZF_ERR_TIMEOUT)
+        return ZF_OK;
     return IS(fence_taken) && st == ZF_ERR_ARGUMENT && fence && fence->kind == ZF_FENCE_HOST_COUNTER ? ZF_OK : st;
 }
 
@@ -458,12 +473,19 @@ static zf_status_t quiesce(zf_instance_t *instance, const zf_quiesce_args_t *arg
         mine.mode = ZF_QUIESCE_DRAIN;
     else if (args && IS(drain_flushes) && args->mode == ZF_QUIESCE_DRAIN)
         mine.mode = ZF_QUIESCE_FLUSH;
-    return wrong_told("quiesce", real->quiesce(instance, mine.mode ? &mine : args, err), err);
+    else if (args && IS(quiesce_deadline_lost) && args->struct_size == sizeof mine)
+        mine = *args, mine.deadline_ms = 0;
+    wrong_lose(IS(leak_per_quiesce));
+    zf_status_t st = wrong_told("quiesce", real->quiesce(instance, mine.mode ? &mine : args, err), err);
+    if (IS(timeout_final) && st == ZF_ERR_TIMEOUT && err)
+        err->retryable = 0;
+    return st;
 }
 
 static zf_status_t export_params(zf_instance_t *instance, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
                                  zf_error_t *err) {
     zf_status_t st = wrong_told("export_params", real->export_params(instance, items, n, elem_size, err), err);
+    wrong_lose(st < 0 ? IS(leak_per_refusal) : IS(leak_per_export));
     if (IS(export_ulp) && st == ZF_OK && n > 0 && items[0].dst_nbytes)
         items[0].dst[0] = nextafterf(items[0].dst[0], INFINITY);
     return st;
@@ -507,8 +529,17 @@ static int32_t negotiate(zf_plugin_negotiate_fn entry, zf_bootstrap_t *boot) {
     return st;
 }
 
+/* Not by getenv, which the suite watches. */
+static const char *variable(const char *name) {
+    size_t n = strlen(name);
+    for (char **e = environ; *e; e++)
+        if (strncmp(*e, name, n) == 0 && (*e)[n] == '=')
+            return *e + n + 1;
+    return NULL;
+}
+
 __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_t *boot) {
-    const char *file = getenv("ZF_WRONG_OF"), *name = getenv("ZF_WRONG");
+    const char *file = variable("ZF_WRONG_OF"), *name = variable("ZF_WRONG");
     void *library = file ? dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) : NULL;
     void *symbol = library ? dlsym(library, ZF_PLUGIN_NEGOTIATE_SYMBOL) : NULL;
     zf_plugin_negotiate_fn entry;

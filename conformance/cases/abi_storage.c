@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* abi_storage.c - proof 5, checkpoints at their limits: notes of 64 KiB, what reports count, a damaged byte anywhere in
+ * a large tensor, and what the system refuses. */
+#define _GNU_SOURCE /* unshare */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "abi_probes.h"
+#include "harness/clock.h"
+#include "harness/rig.h"
+
+typedef struct storage {
+    abi_rig_t *rig;
+    const zf_state_ext_t *ext;
+    zf_state_args_t args;
+    char path[4200];
+} storage_t;
+
+static int start(storage_t *s, abi_rig_t *rig, const char *name) {
+    *s = (storage_t){.rig = rig, .ext = rig->table->get_extension(ZF_EXT_STATE)};
+    snprintf(s->path, sizeof s->path, "%s/%s", rig->probe->scratch, name);
+    s->args = (zf_state_args_t){.struct_size = sizeof s->args, .flags = ZF_STATE_NO_SYNC, .path = s->path};
+    return s->ext != NULL;
+}
+
+static zf_status_t save(storage_t *s, zf_state_report_t *out) {
+    return ABI_CALL(s->rig, s->ext->save(s->rig->instance, &s->args, out, &s->rig->err));
+}
+
+static zf_status_t load(storage_t *s, abi_rig_t *into, uint32_t flags, zf_state_report_t *out) {
+    const zf_state_args_t args = {.struct_size = sizeof args, .flags = flags, .path = s->path};
+    *out = (zf_state_report_t){.struct_size = sizeof *out};
+    return ABI_CALL(into, s->ext->load(into->instance, &args, out, &into->err));
+}
+
+static int check(const storage_t *s, int is_ok, const char *what, zf_status_t st) {
+    return abi_check(s->rig->probe, ABI_RULE_CHECKPOINT, is_ok, "%s (status %d: %.200s)", what, st,
+                     st < 0 ? s->rig->err.message : "");
+}
+
+/* ---- notes ------------------------------------------------------------------------------------------------------- */
+
+static void probe_note(abi_rig_t *rig) {
+    enum { MOST = 65536 };
+    static char note[MOST + 3], back[MOST + 3];
+    zf_state_report_t r = {.struct_size = sizeof r};
+    storage_t s;
+    if (!start(&s, rig, "noted"))
+        return;
+    for (int i = 0; i < MOST; i += 2)
+        memcpy(note + i, i % 512 ? "\xc3\xa9" : "\n\"", 2);
+    s.args.note = note;
+    zf_status_t st = save(&s, &r);
+    check(&s, st == ZF_OK && r.note_nbytes == MOST, "a note of 64 KiB is not saved, or counted otherwise", st);
+    st = s.ext->note(&(zf_state_args_t){.struct_size = sizeof s.args, .path = s.path}, back, sizeof back, &rig->err);
+    check(&s, st == ZF_OK && strcmp(note, back) == 0, "a note of 64 KiB does not come back", st);
+    memcpy(note + MOST, "xy", 2);
+    st = save(&s, NULL);
+    check(&s, st < 0, "a note of more than 64 KiB is taken", st);
+}
+
+/* ---- reports ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t nbytes_in(const char *path) {
+    struct stat info;
+    uint64_t n = 0;
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;)
+        if (fstatat(dirfd(dir), e->d_name, &info, 0) == 0 && S_ISREG(info.st_mode))
+            n += (uint64_t)info.st_size;
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+/* Of a checkpoint that lacks the first parameter, and has another. */
+static void check_partial(storage_t *s) {
+    static abi_rig_t other;
+    zf_state_report_t r;
+    if (!abi_rig_open(&other, s->rig->probe, s->rig->probe->plugin))
+        return;
+    other.decls[0].name = "another.weight";
+    if (!abi_rig_start(&other, ABI_BOUND))
+        return;
+    float *own = (float *)(void *)other.memory[0], kept = own[3];
+    zf_status_t st = load(s, &other, 0, &r);
+    check(s, st == ZF_ERR_CHECKPOINT, "a checkpoint of other parameters is loaded without PARTIAL", st);
+    st = load(s, &other, ZF_STATE_PARTIAL, &r);
+    check(s, st == ZF_OK && r.n_params == ABI_RIG_TRAINED - 1 && r.n_missing == 1 && r.n_extra == 1,
+          "the report of a load with PARTIAL counts other parameters", st);
+    check(s, own[3] == kept, "a parameter that the checkpoint lacks was written", st);
+    abi_rig_end(&other);
+}
+
+static void probe_reports(abi_rig_t *rig) {
+    static abi_rig_t fresh;
+    zf_state_report_t r = {.struct_size = sizeof r};
+    storage_t s;
+    if (!start(&s, rig, "reported"))
+        return;
+    uint64_t began = zc_now_ns();
+    zf_status_t st = save(&s, &r);
+    uint64_t took = zc_now_ns() - began;
+    check(&s, st == ZF_OK && r.nbytes == nbytes_in(s.path), "nbytes of a save is not what lies in its directory", st);
+    check(&s, r.drain_ns <= took, "drain_ns of a save is longer than the save", st);
+    if (abi_rig_open(&fresh, rig->probe, rig->probe->plugin) && abi_rig_start(&fresh, ABI_BOUND)) {
+        st = load(&s, &fresh, 0, &r);
+        check(&s, st == ZF_OK && r.continues == 1 && r.step == rig->n_steps && r.n_params == ABI_RIG_TRAINED,
+              "the report of a load says something else than was saved", st);
+        check(&s, r.n_missing == 0 && r.n_extra == 0 && r.nbytes > 0, "the report of a load counts others", st);
+        check(&s, memcmp(fresh.memory, rig->memory, sizeof fresh.memory) == 0, "a load shows other weights", st);
+        abi_rig_end(&fresh);
+    }
+    check_partial(&s);
+}
+
+/* ---- damage ------------------------------------------------------------------------------------------------------ */
+
+static const char damage_config[] = "[zenflow]\nmode = exact\n[host]\nthreads = 1\n[log]\nlevel = error\n";
+
+/* The largest file; -1: there is none. */
+static int open_largest(const char *path, off_t *out_nbytes) {
+    struct stat info;
+    int largest = -1;
+    DIR *dir = opendir(path);
+    *out_nbytes = 0;
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
+        int fd = openat(dirfd(dir), e->d_name, O_RDWR | O_CLOEXEC);
+        if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > *out_nbytes) {
+            largest = fd;
+            *out_nbytes = info.st_size;
+        }
+    }
+    if (dir)
+        closedir(dir);
+    return largest;
+}
+
+static void change_byte(int fd, off_t at) {
+    unsigned char byte;
+    if (pread(fd, &byte, 1, at) == 1) {
+        byte ^= 16;
+        (void)!pwrite(fd, &byte, 1, at);
+    }
+}
+
+static void damage_everywhere(storage_t *s, const rig_t *big, int fd, off_t nbytes) {
+    enum { N_PLACES = 24 };
+    const zf_state_args_t args = {.struct_size = sizeof args, .path = s->path};
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_status_t st = s->ext->verify(&args, NULL, &err);
+    abi_check(s->rig->probe, ABI_RULE_CHECKPOINT, st == ZF_OK, "a whole checkpoint: verify returned %d", st);
+    for (int i = 0; i < N_PLACES; i++) {
+        off_t at = nbytes - 1 - nbytes * i / N_PLACES;
+        change_byte(fd, at);
+        zf_status_t verified = s->ext->verify(&args, NULL, &err);
+        zf_status_t loaded = i % 6 ? ZF_ERR_CHECKPOINT : s->ext->load(big->instance, &args, NULL, &err);
+        abi_check(s->rig->probe, ABI_RULE_CHECKPOINT, verified == ZF_ERR_CHECKPOINT && loaded == ZF_ERR_CHECKPOINT,
+                  "byte %lld of %lld is another one: verify returned %d, load %d", (long long)at, (long long)nbytes,
+                  verified, loaded);
+        change_byte(fd, at);
+    }
+    st = s->ext->verify(&args, NULL, &err);
+    abi_check(s->rig->probe, ABI_RULE_CHECKPOINT, st == ZF_OK, "a checkpoint that is whole again: verify returned %d",
+              st);
+}
+
+static int open_big(rig_t *big, const char *plugin) {
+    const rig_spec_t spec = {
+        .n_tensors = 1, .ndim = 2, .shape = {512, 512}, .dtype = zf_dtype_float32(), .config = damage_config};
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_loader_t *loader;
+    if (zf_loader_open(plugin, &loader, &err) < 0)
+        return 0;
+    rig_open(big, loader, &spec);
+    rig_deliver(big, 0, 1, 1, NULL);
+    rig_step(big, ZF_STEP_WAIT);
+    return 1;
+}
+
+static void probe_damage(abi_rig_t *rig) {
+    rig_t big;
+    storage_t s;
+    off_t nbytes;
+    if (!start(&s, rig, "damaged") || !open_big(&big, rig->probe->plugin))
+        return;
+    zf_status_t st = s.ext->save(big.instance, &s.args, NULL, &rig->err);
+    int fd = st == ZF_OK ? open_largest(s.path, &nbytes) : -1;
+    check(&s, st == ZF_OK && fd >= 0 && nbytes > 1 << 20, "a save of 1 MiB of weights leaves no such file", st);
+    if (fd >= 0)
+        damage_everywhere(&s, &big, fd, nbytes);
+    rig_close(&big);
+}
+
+/* ---- what the system refuses ------------------------------------------------------------------------------------- */
+
+/* The call is to fail so; afterwards the former checkpoint is whole and training goes on. */
+static void expect_errno(storage_t *s, zf_status_t st, int want, const char *what) {
+    const zf_error_t *e = &s->rig->err;
+    abi_check(s->rig->probe, ABI_RULE_NATIVE, st == ZF_ERR_STORAGE && e->native_code == want && e->retryable == 1,
+              "%s: returned %d, native_code %lld, retryable %d; needed %d, %d, 1: %.200s", what, st,
+              (long long)e->native_code, e->retryable, ZF_ERR_STORAGE, want, e->message);
+}
+
+static void check_former(storage_t *s, const char *path, const char *what) {
+    const zf_state_args_t args = {.struct_size = sizeof args, .path = path};
+    zf_status_t st = s->ext->verify(&args, NULL, &s->rig->err);
+    abi_check(s->rig->probe, ABI_RULE_NATIVE, st == ZF_OK, "%s: the former checkpoint is no longer whole: %.200s", what,
+              s->rig->err.message);
+    abi_rig_train(s->rig, 1, ABI_RULE_USABLE);
+}
+
+static void probe_no_directory(abi_rig_t *rig) {
+    storage_t s;
+    if (!start(&s, rig, "nowhere/here/saved"))
+        return;
+    expect_errno(&s, save(&s, NULL), ENOENT, "a save where there is no directory");
+    abi_rig_train(rig, 1, ABI_RULE_USABLE);
+}
+
+static void probe_no_files(abi_rig_t *rig) {
+    struct rlimit was, none;
+    storage_t s;
+    if (!start(&s, rig, "filed") || save(&s, NULL) != ZF_OK || getrlimit(RLIMIT_NOFILE, &was) != 0)
+        return;
+    int next = dup(0);
+    close(next);
+    none = (struct rlimit){.rlim_cur = (rlim_t)next, .rlim_max = was.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+    zf_status_t st = save(&s, NULL);
+    setrlimit(RLIMIT_NOFILE, &was);
+    expect_errno(&s, st, EMFILE, "a save when no file can be opened");
+    check_former(&s, s.path, "a save when no file can be opened");
+    st = save(&s, NULL);
+    abi_rig_check(rig, ABI_RULE_NATIVE, st == ZF_OK, "the same save, when files can be opened again,", st);
+}
+
+static void probe_large_file(abi_rig_t *rig) {
+    struct rlimit was, small;
+    storage_t s;
+    if (!start(&s, rig, "limited") || save(&s, NULL) != ZF_OK || getrlimit(RLIMIT_FSIZE, &was) != 0)
+        return;
+    signal(SIGXFSZ, SIG_IGN);
+    small = (struct rlimit){.rlim_cur = 1000, .rlim_max = was.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    zf_status_t st = save(&s, NULL);
+    setrlimit(RLIMIT_FSIZE, &was);
+    expect_errno(&s, st, EFBIG, "a save of files that are larger than this process may write");
+    check_former(&s, s.path, "a save of files that are larger than this process may write");
+}
+
+/* A file system with room for one checkpoint of the tiny model, not for two. */
+static void probe_full_disk(abi_rig_t *rig) {
+    char path[4200];
+    storage_t s;
+    if (!start(&s, rig, "disk"))
+        return;
+    snprintf(path, sizeof path, "%s", s.path);
+    if (mkdir(path, 0700) != 0 || unshare(CLONE_NEWNS) != 0 ||
+        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 || mount("none", path, "tmpfs", 0, "size=12k") != 0) {
+        abi_skip(rig->probe, ABI_RULE_NATIVE, "a full disk: this process may not mount one (it takes root)");
+        return;
+    }
+    strcat(s.path, "/saved");
+    zf_status_t st = save(&s, NULL);
+    if (!abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "save on a small disk", st))
+        return;
+    expect_errno(&s, save(&s, NULL), ENOSPC, "a save on a full disk");
+    check_former(&s, s.path, "a save on a full disk");
+}
+
+const abi_row_t abi_storage_rows[] = {
+    {"a note of 64 KiB", ABI_ACTIVE, 0, probe_note},         {"reports of checkpoints", ABI_ACTIVE, 0, probe_reports},
+    {"damage in a large tensor", ABI_OPEN, 1, probe_damage}, {"no directory", ABI_ACTIVE, 0, probe_no_directory},
+    {"no more files", ABI_ACTIVE, 0, probe_no_files},        {"a file too large", ABI_ACTIVE, 0, probe_large_file},
+    {"a full disk", ABI_ACTIVE, 0, probe_full_disk},         {NULL, ABI_NOTHING, 0, NULL}};

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* abi_told.c - proof 5, what a host is told beside its training: keys and their ranges, extensions by id, digests,
+ * records of former steps; and proof 7, which environment variables are read. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "abi_probes.h"
+#include "harness/clock.h"
+#include "zf_loader.h"
+
+/* ---- configuration keys ------------------------------------------------------------------------------------------ */
+
+typedef struct keys {
+    abi_rig_t *rig;
+    const zf_config_ext_t *ext;
+    zf_config_key_t key;
+} keys_t;
+
+static void try_value(keys_t *k, const char *value, int is_right) {
+    char text[400];
+    zf_error_t err = {.struct_size = sizeof err};
+    int n = snprintf(text, sizeof text, "[%s]\n%s = %s\n", k->key.section, k->key.key, value);
+    abi_try(k->rig->probe, "check of \"%s = %s\"", k->key.key, value);
+    zf_status_t st = k->ext->check(text, (uint64_t)n, NULL, 0, &err);
+    abi_check(k->rig->probe, ABI_RULE_KEYS, is_right ? st == ZF_OK : st == ZF_ERR_CONFIG,
+              "%s = %s, and its range is \"%s\": check returned %d: %.200s", k->key.key, value, k->key.range, st,
+              st < 0 ? err.message : "");
+}
+
+static void try_number(keys_t *k, double value, int is_right) {
+    char text[64];
+    snprintf(text, sizeof text, value == floor(value) && fabs(value) < 1e15 ? "%.0f" : "%.9g", value);
+    try_value(k, text, is_right);
+}
+
+/* One alternative of a range: "1..64", "(0, 1]", a number, or a word. What is neither is not tried. */
+static void try_alternative(keys_t *k, const char *said) {
+    const char *dots = strstr(said, "..");
+    double least = strtod(said, NULL), most = dots ? strtod(dots + 2, NULL) : 0;
+    char open, shut, word[320];
+    if (dots && strchr("0123456789", *said)) {
+        try_number(k, least, 1);
+        try_number(k, most, 1);
+        try_number(k, least - 1, 0);
+        try_number(k, most + 1, 0);
+    } else if (sscanf(said, "%c%lf, %lf%c", &open, &least, &most, &shut) == 4 && strchr("([", open)) {
+        try_number(k, least, open == '[');
+        try_number(k, most, shut == ']');
+        try_number(k, least - 1e-6, 0);
+        try_number(k, most + 1e-6, 0);
+        try_number(k, (least + most) / 2, 1);
+    } else if (strcmp(k->key.type, "text") != 0 && !strchr(said, ' ')) {
+        snprintf(word, sizeof word, "%sx", said);
+        try_value(k, said, 1);
+        try_value(k, word, 0);
+    }
+}
+
+static void try_key(keys_t *k) {
+    char range[300], *rest = range, *end;
+    snprintf(range, sizeof range, "%s", k->key.range);
+    for (; rest; rest = end) {
+        end = strstr(rest, " | ");
+        if (end)
+            *end = '\0', end += 3;
+        try_alternative(k, rest);
+    }
+    try_value(k, k->key.deflt, 1);
+}
+
+static void probe_keys(abi_rig_t *rig) {
+    keys_t k = {.rig = rig, .ext = rig->table->get_extension(ZF_EXT_CONFIG)};
+    uint32_t n = k.ext ? k.ext->n_keys() : 0;
+    if (!k.ext)
+        abi_skip(rig->probe, ABI_RULE_KEYS, "no extension " ZF_EXT_CONFIG);
+    for (uint32_t i = 0; i < n; i++) {
+        k.key = (zf_config_key_t){.struct_size = sizeof k.key};
+        zf_status_t st = k.ext->key(i, &k.key, NULL);
+        if (abi_check(rig->probe, ABI_RULE_KEYS,
+                      st == ZF_OK && k.key.section && k.key.key && k.key.range && k.key.deflt,
+                      "key(%u) of %u returned %d, or gives no name", i, n, st))
+            try_key(&k);
+    }
+    abi_check(rig->probe, ABI_RULE_KEYS, !k.ext || k.ext->key(n, &k.key, NULL) == ZF_ERR_ARGUMENT, "key(%u) of %u", n,
+              n);
+}
+
+/* ---- extensions -------------------------------------------------------------------------------------------------- */
+
+static void expect_none(abi_rig_t *rig, const char *id) {
+    abi_try(rig->probe, "get_extension(\"%s\")", id);
+    abi_check(rig->probe, ABI_RULE_TABLE, !rig->table->get_extension(id), "get_extension knows \"%s\"", id);
+}
+
+/* An id is compared whole, and is the host's memory: what lies there later is another one. */
+static void probe_ids(abi_rig_t *rig) {
+    static const char *const ids[] = {ZF_EXT_CONFIG, ZF_EXT_CPU, ZF_EXT_STATS, ZF_EXT_STATE, ZF_EXT_RESIDENCY};
+    char id[64];
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        size_t n = strlen(ids[i]);
+        snprintf(id, sizeof id, "%s", ids[i]);
+        const void *table = rig->table->get_extension(id);
+        if (!table)
+            continue;
+        memset(id, 'x', n);
+        expect_none(rig, id);
+        snprintf(id, sizeof id, "%s0", ids[i]);
+        expect_none(rig, id);
+        id[n - 1] = '\0';
+        expect_none(rig, id);
+        snprintf(id, sizeof id, "%s", ids[i]);
+        id[0] = 'Z';
+        expect_none(rig, id);
+        snprintf(id, sizeof id, "%s", ids[i]);
+        id[3] = (char)(id[3] + 1);
+        expect_none(rig, id);
+        abi_check(rig->probe, ABI_RULE_TABLE, rig->table->get_extension(ids[i]) == table,
+                  "get_extension gives another table of %s than before", ids[i]);
+    }
+}
+
+/* ---- digests ----------------------------------------------------------------------------------------------------- */
+
+/* Of every single element that changes the digest changes; over some hundred changes each bit of it does. */
+static void probe_digest(abi_rig_t *rig) {
+    enum { N_ELEMS = 256 };
+    const zf_digest_ext_t *ext = rig->table->get_extension(ZF_EXT_DIGEST);
+    static uint32_t memory[N_ELEMS];
+    const int64_t shape[] = {N_ELEMS};
+    zf_tensor_t tensor;
+    const zf_tensor_t *list[] = {&tensor};
+    uint64_t first, now, moved = 0;
+    if (!ext) {
+        abi_skip(rig->probe, ABI_RULE_DIGEST, "no extension " ZF_EXT_DIGEST);
+        return;
+    }
+    zf_tensor_contiguous(memory, zf_dtype_float32(), 1, shape, &tensor);
+    zf_status_t st = ABI_CALL(rig, ext->digest(rig->instance, list, 1, &first, &rig->err));
+    abi_rig_check(rig, ABI_RULE_DIGEST, st == ZF_OK, "digest", st);
+    for (uint32_t i = 0; i < N_ELEMS && st == ZF_OK; i++) {
+        memory[i] ^= 1u << i % 32;
+        st = ABI_CALL(rig, ext->digest(rig->instance, list, 1, &now, &rig->err));
+        abi_check(rig->probe, ABI_RULE_DIGEST, now != first, "a change of element %u of %d keeps the digest", i,
+                  N_ELEMS);
+        moved |= now ^ first;
+        memory[i] ^= 1u << i % 32;
+    }
+    abi_check(rig->probe, ABI_RULE_DIGEST, moved == UINT64_MAX, "bits 0x%016llx of a digest do not move",
+              (unsigned long long)~moved);
+}
+
+/* ---- records of former steps ------------------------------------------------------------------------------------- */
+
+enum { N_STEPS = 150, N_KEPT = 128 };
+static const double max_off_share = 0.4; /* the program may be held up at either end */
+
+static void check_record(abi_rig_t *rig, const zf_stats_ext_t *stats, uint64_t step, const zf_step_report_t *want) {
+    zf_step_record_t r = {.struct_size = sizeof r};
+    zf_status_t st = stats->step_record(rig->instance, step, &r, NULL);
+    int is_kept = step > N_STEPS - N_KEPT;
+    if (!is_kept)
+        abi_check(rig->probe, ABI_RULE_RECORDS, st == ZF_IN_PROGRESS && r.step == 0,
+                  "the record of step %llu of %d, which is not kept: returned %d, step %llu", (unsigned long long)step,
+                  N_STEPS, st, (unsigned long long)r.step);
+    else
+        abi_check(rig->probe, ABI_RULE_RECORDS,
+                  st == ZF_OK && r.is_finished && r.step == step && r.applied == want->applied &&
+                      r.skip_reason == want->skip_reason && r.n_present == want->n_present &&
+                      r.grad_norm == want->grad_norm && r.clip_factor == want->clip_factor,
+                  "the record of step %llu: returned %d, step %llu, applied %d, n_present %u, norm %.9g, factor %.9g, "
+                  "its report had %d, %u, %.9g, %.9g",
+                  (unsigned long long)step, st, (unsigned long long)r.step, r.applied, r.n_present, r.grad_norm,
+                  r.clip_factor, want->applied, want->n_present, want->grad_norm, want->clip_factor);
+}
+
+/* Times of steps add up to the time between two returns, whatever the machine does between. */
+static void check_times(abi_rig_t *rig, const zf_stats_ext_t *stats, double wall_ms) {
+    double sum_ms = 0;
+    for (uint64_t step = N_STEPS - N_KEPT + 2; step <= N_STEPS; step++) {
+        zf_step_record_t r = {.struct_size = sizeof r};
+        if (stats->step_record(rig->instance, step, &r, NULL) == ZF_OK)
+            sum_ms += 1e-6 * (double)r.step_ns;
+    }
+    abi_check(rig->probe, ABI_RULE_RECORDS, fabs(sum_ms - wall_ms) <= max_off_share * wall_ms,
+              "step_ns of %d steps is %.1f ms, the host's clock says %.1f", N_KEPT - 1, sum_ms, wall_ms);
+}
+
+static double host_norm(const abi_rig_t *rig, uint32_t n_present, double unscale) {
+    double sum = 0;
+    for (uint32_t i = 0; i < n_present; i++)
+        for (size_t k = 0; k < rig->grad_tensors[i].nbytes / (i == 1 ? 2 : 4); k++) {
+            float g = 0;
+            memcpy((char *)&g + (i == 1 ? 2 : 0), (const char *)rig->grads[i] + (i == 1 ? 2 : 4) * k, i == 1 ? 2 : 4);
+            sum += (double)g * (double)g;
+        }
+    return unscale * sqrt(sum);
+}
+
+static zf_status_t step_once(abi_rig_t *rig, uint32_t s, zf_step_report_t *out) {
+    uint32_t n_present = ABI_RIG_TRAINED - (s % 5 == 4);
+    rig->step.unscale = s % 3 ? 0.25 : 1.0;
+    rig->step.clip_norm = s % 2 ? 0.5 : 0.0;
+    abi_rig_set_gradients(rig);
+    if (s % 7 == 6)
+        ((float *)(void *)rig->grads[0])[3] = INFINITY;
+    zf_status_t st = abi_rig_step(rig, n_present, out);
+    double norm = host_norm(rig, n_present, rig->step.unscale);
+    double factor = rig->step.clip_norm > 0 ? fmin(1.0, rig->step.clip_norm / (norm + 1e-6)) : 1.0;
+    abi_check(rig->probe, ABI_RULE_RECORDS,
+              st < 0 || s % 7 == 6 ||
+                  (fabs(out->grad_norm - norm) <= 1e-4 * norm && fabs(out->clip_factor - factor) <= 1e-4 * factor),
+              "step %u: grad_norm %.9g, clip_factor %.9g; the host computes %.9g, %.9g", rig->n_steps, out->grad_norm,
+              out->clip_factor, norm, factor);
+    return st;
+}
+
+static void probe_records(abi_rig_t *rig) {
+    static zf_step_report_t reports[N_STEPS];
+    const zf_stats_ext_t *stats = rig->table->get_extension(ZF_EXT_STATS);
+    uint64_t began = 0, ended = 0;
+    if (!stats || stats->struct_size < offsetof(zf_stats_ext_t, step_counter)) {
+        abi_skip(rig->probe, ABI_RULE_RECORDS, "no step_record of " ZF_EXT_STATS);
+        return;
+    }
+    for (uint32_t s = 0; s < N_STEPS; s++) {
+        zf_status_t st = step_once(rig, s, &reports[s]);
+        if (!abi_rig_check(rig, ABI_RULE_VALID, st >= 0, "a right step", st))
+            return;
+        if (s == N_STEPS - N_KEPT)
+            began = zc_now_ns();
+        ended = zc_now_ns();
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    double wall_ms = 1e-6 * (double)(ended - began);
+    for (uint32_t s = 0; s < N_STEPS; s++)
+        check_record(rig, stats, s + 1, &reports[s]);
+    check_times(rig, stats, wall_ms);
+}
+
+/* ---- the environment --------------------------------------------------------------------------------------------- */
+
+/* What libzfplugin says that it reads, and what launchers set. */
+static int may_be_read(const char *name) {
+    static const char *const known[] = {"ZF_FORCE_ISA",
+                                        "ZF_TEST_BLOCK_ELEMS",
+                                        "ZF_TEST_STATE_BYTES",
+                                        "ZF_STATE_FILE_NBYTES", /* its own */
+                                        "LOCAL_RANK",
+                                        "LOCAL_WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "MPI_LOCALRANKID",
+                                        "MPI_LOCALNRANKS",
+                                        "SLURM_LOCALID",
+                                        "SLURM_STEP_TASKS_PER_NODE"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(name, known[i]) == 0)
+            return 1;
+    return 0;
+}
+
+static void probe_environment(abi_rig_t *rig) {
+    abi_probe_t *p = rig->probe;
+    if (!abi_environment_begin) {
+        abi_skip(p, ABI_RULE_ENVIRONMENT, "sanitizers look at the environment themselves");
+        return;
+    }
+    abi_environment_begin();
+    if (!abi_rig_open(rig, p, p->plugin) || !abi_rig_start(rig, ABI_ACTIVE))
+        return;
+    abi_rig_end(rig);
+    const char *name;
+    for (uint32_t i = 0; (name = abi_environment_read(i)); i++)
+        abi_check(p, ABI_RULE_ENVIRONMENT, may_be_read(name), "reads the environment variable %s", name);
+    abi_check(p, ABI_RULE_ENVIRONMENT, 1, "read");
+}
+
+const abi_row_t abi_told_rows[] = {{"keys and their ranges", ABI_OPEN, 0, probe_keys},
+                                   {"ids of extensions", ABI_OPEN, 0, probe_ids},
+                                   {"digests", ABI_BOUND, 0, probe_digest},
+                                   {"records of steps", ABI_BOUND, 0, probe_records},
+                                   {"environment", ABI_NOTHING, 0, probe_environment},
+                                   {NULL, ABI_NOTHING, 0, NULL}};

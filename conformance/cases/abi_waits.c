@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* abi_waits.c - proof 5, deadlines: while an update rule of the host's does not return, hooks that do not wait return,
+ * and what waits does so until its own deadline. A call that is still there after seconds is let go, and named. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "abi_probes.h"
+#include "harness/clock.h"
+
+static const char config[] = "[zenflow]\nmode = exact\n[host]\nthreads = 1\n[log]\nlevel = error\n";
+static const uint64_t patience_ns = 4000000000u, short_ns = 40000000u;
+
+static struct stopped {
+    sem_t gate;
+    _Atomic int is_open, is_over, is_late; /* the watch had to open the gate */
+    _Atomic uint64_t since_ns;             /* a call has begun then; 0: none */
+} stopped;
+
+/* ---- the rule ---------------------------------------------------------------------------------------------------- */
+
+static void open_gate(void) {
+    atomic_store(&stopped.is_open, 1);
+    for (int i = 0; i < 64; i++)
+        sem_post(&stopped.gate);
+}
+
+static int32_t update(void *ctx, const zf_rule_update_t *u) {
+    (void)ctx;
+    while (!atomic_load(&stopped.is_open) && sem_wait(&stopped.gate) != 0) {
+    }
+    for (uint64_t i = 0; i < u->n_elems; i++)
+        u->w[i] -= (float)u->lr * u->g[i];
+    return 0;
+}
+
+static void *watch(void *unused) {
+    (void)unused;
+    while (!atomic_load(&stopped.is_over)) {
+        uint64_t since = atomic_load(&stopped.since_ns);
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        if (since && zc_now_ns() - since > patience_ns && !atomic_load(&stopped.is_open)) {
+            atomic_store(&stopped.is_late, 1);
+            open_gate();
+        }
+    }
+    return NULL;
+}
+
+/* ---- calls beside it --------------------------------------------------------------------------------------------- */
+
+static void begin(abi_rig_t *rig, const char *what) {
+    abi_try(rig->probe, "%s while an update does not end", what);
+    atomic_store(&stopped.since_ns, zc_now_ns());
+}
+
+/* It has returned before it was let go, with one of these. */
+static int end(abi_rig_t *rig, const char *what, zf_status_t st, zf_status_t want) {
+    atomic_store(&stopped.since_ns, 0);
+    return abi_check(rig->probe, ABI_RULE_WAITS, !atomic_load(&stopped.is_late),
+                     "%s does not return while an update does not end", what) &&
+           abi_check(rig->probe, ABI_RULE_WAITS, st == want && (st != ZF_ERR_TIMEOUT || rig->err.retryable),
+                     "%s while an update does not end: returned %d, not %d, retryable %d: %.200s", what, st, want,
+                     rig->err.retryable, st < 0 ? rig->err.message : "");
+}
+
+static int fetch_at_once(abi_rig_t *rig, zf_fence_t *out) {
+    *out = (zf_fence_t){.struct_size = sizeof *out};
+    begin(rig, "param_fetch");
+    zf_status_t st = ABI_CALL(rig, rig->table->param_fetch(rig->instance, NULL, 0, 0, &rig->stream, out, &rig->err));
+    return end(rig, "param_fetch", st, ZF_OK) &&
+           abi_check(rig->probe, ABI_RULE_WAITS, out->kind == ZF_FENCE_HOST_COUNTER,
+                     "param_fetch says that values are there, and their update has not ended");
+}
+
+static int wait_in_vain(abi_rig_t *rig, const zf_fence_t *fence) {
+    begin(rig, "fence_wait");
+    uint64_t began = zc_now_ns();
+    zf_status_t st = ABI_CALL(rig, rig->table->fence_wait(rig->instance, fence, short_ns, &rig->err));
+    uint64_t took = zc_now_ns() - began;
+    return end(rig, "fence_wait", st, ZF_ERR_TIMEOUT) &&
+           abi_check(rig->probe, ABI_RULE_WAITS, took >= short_ns, "fence_wait of %llu ms took %llu us",
+                     (unsigned long long)(short_ns / 1000000), (unsigned long long)(took / 1000));
+}
+
+static int quiesce_in_vain(abi_rig_t *rig, int32_t mode, const char *what) {
+    const zf_quiesce_args_t args = {
+        .struct_size = sizeof args, .mode = mode, .deadline_ms = (uint32_t)(short_ns / 1000000)};
+    begin(rig, what);
+    zf_status_t st = ABI_CALL(rig, rig->table->quiesce(rig->instance, &args, &rig->err));
+    return end(rig, what, st, ZF_ERR_TIMEOUT);
+}
+
+static int poll_at_once(abi_rig_t *rig) {
+    begin(rig, "poll");
+    zf_status_t st = ABI_CALL(rig, rig->table->poll(rig->instance, NULL, &rig->err));
+    return end(rig, "poll", st >= 0 ? ZF_OK : st, ZF_OK);
+}
+
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
+
+static int bind(abi_rig_t *rig) {
+    static zf_rule_callback_t callback = {.struct_size = sizeof callback, .name = "stopped", .update = update};
+    static zf_group_decl_t group = {.struct_size = sizeof group, .rule = ZF_RULE_CALLBACK, .callback = &callback};
+    const zf_bind_args_t args = {.struct_size = sizeof args,
+                                 .decls = rig->decls,
+                                 .n_decls = ABI_RIG_PARAMS,
+                                 .decl_size = sizeof *rig->decls,
+                                 .groups = &group,
+                                 .n_groups = 1,
+                                 .group_size = sizeof group};
+    rig->create.config_text = config;
+    rig->create.config_text_nbytes = strlen(config);
+    rig->create.flags |= ZF_CREATE_CAP_FETCH;
+    zf_status_t st = abi_rig_create(rig);
+    if (st >= 0)
+        st = ABI_CALL(rig, rig->table->bind_params(rig->instance, &args, rig->ids, NULL, &rig->err));
+    return abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "create or bind_params with a rule of the host's", st);
+}
+
+/* What each weight is after the step: w - lr * g, once. */
+static void check_weights(abi_rig_t *rig, const float *before) {
+    const float *w = (const float *)(const void *)rig->memory[0], *g = (const float *)(const void *)rig->grads[0];
+    for (int i = 0; i < 30; i++)
+        if (!abi_check(rig->probe, ABI_RULE_WAITS, w[i] == before[i] - (float)rig->hyper.lr * g[i],
+                       "after calls that gave up, and FLUSH, weight %d is %.9g, not %.9g", i, (double)w[i],
+                       (double)(before[i] - (float)rig->hyper.lr * g[i])))
+            return;
+}
+
+static void look(abi_rig_t *rig) {
+    zf_fence_t fence;
+    float before[30];
+    memcpy(before, rig->memory[0], sizeof before);
+    rig->step.flags = 0;
+    begin(rig, "step");
+    zf_status_t st = abi_rig_step(rig, ABI_RIG_TRAINED, NULL);
+    if (!end(rig, "step", st, ZF_SUBMITTED) || !fetch_at_once(rig, &fence) || !poll_at_once(rig) ||
+        !wait_in_vain(rig, &fence) || !quiesce_in_vain(rig, ZF_QUIESCE_DRAIN, "quiesce(DRAIN) with a deadline") ||
+        !quiesce_in_vain(rig, ZF_QUIESCE_FLUSH, "quiesce(FLUSH) with a deadline"))
+        return;
+    open_gate();
+    st = ABI_CALL(rig, rig->table->fence_wait(rig->instance, &fence, 30000000000u, &rig->err));
+    abi_rig_check(rig, ABI_RULE_WAITS, st == ZF_OK, "fence_wait, once the update has ended,", st);
+    st = abi_rig_quiesce(rig, ZF_QUIESCE_FLUSH);
+    if (abi_rig_check(rig, ABI_RULE_WAITS, st == ZF_OK, "quiesce(FLUSH), once the update has ended,", st))
+        check_weights(rig, before);
+}
+
+static void probe_stopped(abi_rig_t *rig) {
+    pthread_t thread;
+    sem_init(&stopped.gate, 0, 0);
+    if (pthread_create(&thread, NULL, watch, NULL) != 0)
+        return;
+    if (bind(rig))
+        look(rig);
+    open_gate();
+    abi_rig_end(rig);
+    atomic_store(&stopped.is_over, 1);
+    pthread_join(thread, NULL);
+}
+
+const abi_row_t abi_waits_rows[] = {{"an update that does not end", ABI_OPEN, 1, probe_stopped},
+                                    {NULL, ABI_NOTHING, 0, NULL}};
