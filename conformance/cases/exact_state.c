@@ -231,6 +231,8 @@ void zx_run_save_point(zx_run_t *run) {
     zo_rest(run->oracle);
     zo_save(run->oracle);
     is_moving = zx_run_is_moving(run) && place != AS_IT_IS;
+    if (place != AS_IT_IS || run->c->law == 4)
+        zo_loaded(run->oracle);
     if (is_released && (place == SAME_INSTANCE || place == AS_IT_IS || keeps_open)) /* some are destroyed as they are */
         zx_run_resume(run);
     go_on(run, place, is_moving);

@@ -148,8 +148,10 @@ void zo_adopt(zo_t *o, const uint32_t *ids, uint32_t n);
 void zo_fetch(zo_t *o, const zo_range_t *range);
 void zo_rest(zo_t *o);
 void zo_flush(zo_t *o);
-/* `save`. */
+/* `save`; and a load, right behind it, into the same parameters and configuration: every weight shows its master, also
+ * where an edit was accepted. */
 void zo_save(zo_t *o);
+void zo_loaded(zo_t *o);
 /* What bind_params with another set makes of `from`, which is destroyed: the same update rules, perhaps another
  * configuration and other parameters. Parameter i goes on from number origins[i] of `from`, trainable there and of the
  * same shape; ZO_NO_ID: it begins with decls[i].visible. Step counts go on. */

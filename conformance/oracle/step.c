@@ -450,14 +450,20 @@ void zo_load_device(zo_t *o, zo_matrix_t *x) {
 }
 
 void zo_save(zo_t *o) {
-    int is_open = 0;
-    for (uint32_t j = 0; j < o->n_cohorts; j++)
+    int is_open = 0, has_windows = o->config.resident_nbytes != ZO_ALL_RESIDENT;
+    for (uint32_t j = 0; has_windows && j < o->n_cohorts; j++)
         is_open |= o->opened[j] != o->t;
     for (uint32_t i = 0; i < o->n_matrices; i++)
         is_open |= o->matrices[i].is_publish_due;
     if (is_open)
         zo_flush(o);
     o->saved = o->t;
+}
+
+void zo_loaded(zo_t *o) {
+    for (uint32_t i = 0; i < o->n_matrices; i++)
+        for (uint64_t c = 0; c < o->matrices[i].channels; c++)
+            show(o, &o->matrices[i], c, o->params[o->matrices[i].param].w);
 }
 
 void zo_export(const zo_t *o, uint32_t id, float *dst) {
