@@ -58,11 +58,12 @@ check_python() {
     fi
 }
 
-# check_tests: a tool of LLVM may be there under a name with its version only.
+# check_tests: any Vulkan driver will do, in software too. A tool of LLVM may be there under a name with its version only.
 check_tests() {
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing_wanted="$missing_wanted python3-venv"
     { has_command mpirun && has_command mpicc; } || missing_wanted="$missing_wanted libopenmpi-dev openmpi-bin"
     [ -e /usr/share/i18n/locales/de_DE ] || missing_wanted="$missing_wanted locales"
+    ls /usr/share/vulkan/icd.d/*.json >/dev/null 2>&1 || missing_wanted="$missing_wanted mesa-vulkan-drivers"
     has_command mandoc || has_command groff || missing_wanted="$missing_wanted mandoc"
     has_command clang-tidy || has_command clang-tidy-14 || missing_wanted="$missing_wanted clang-tidy"
 }
