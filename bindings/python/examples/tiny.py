@@ -21,19 +21,19 @@ def sequences(n, seed=0):
     return out
 
 
-def model_of(family, seed=0):
+def model_of(family, seed=0, n_layers=2):
     """A causal language model of a public family, small, with random weights. GPT-2's linear layers are Conv1D."""
     import transformers
 
     torch.manual_seed(seed)
     sizes = {
         "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(
-            vocab_size=VOCAB, n_positions=LENGTH, n_embd=64, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0)),
+            vocab_size=VOCAB, n_positions=LENGTH, n_embd=64, n_layer=n_layers, n_head=4, bos_token_id=0, eos_token_id=0)),
         "bert": lambda: transformers.BertLMHeadModel(transformers.BertConfig(
-            vocab_size=VOCAB, max_position_embeddings=LENGTH, hidden_size=64, num_hidden_layers=2,
+            vocab_size=VOCAB, max_position_embeddings=LENGTH, hidden_size=64, num_hidden_layers=n_layers,
             num_attention_heads=4, intermediate_size=256, is_decoder=True)),
         "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(
-            vocab_size=VOCAB, max_position_embeddings=LENGTH, hidden_size=64, num_hidden_layers=2,
+            vocab_size=VOCAB, max_position_embeddings=LENGTH, hidden_size=64, num_hidden_layers=n_layers,
             num_attention_heads=4, num_key_value_heads=2, intermediate_size=172, bos_token_id=0, eos_token_id=0)),
     }
     return sizes[family]().train()

@@ -27,6 +27,7 @@ ALL_SELECTED = {"zenflow.mode": "windows", "zenflow.topk_ratio": 1}
 FEW = {"zenflow.mode": "windows", "zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}
 QUIET = {"log.level": "warn"}
 HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
+DEVICE = "cpu"  # of models of usage.py, and of what batch() gives; test_torch_carried.py sets another
 BOUND = 2e-5  # of |plugin - torch|, absolute, for weights of about 1 after 1000 steps at lr 1e-3
 
 
@@ -87,7 +88,7 @@ else:
         generator = torch.Generator().manual_seed(1000 + step)
         x = torch.randn(n, 8, generator=generator)
         y = torch.stack([x[:, :4].sum(1), x[:, 4:].sum(1).sin(), x.prod(1), x[:, 0] * x[:, 1]], 1)
-        return x.to(dtype), y.to(dtype)
+        return x.to(DEVICE, dtype), y.to(DEVICE, dtype)
 
     def loss_of(model, step, dtype=torch.float32):
         x, y = batch(step, dtype)

@@ -427,15 +427,16 @@ class CudaPlace(unittest.TestCase):
         self.assertIs(devices.of([], {}), places.HOST_THREAD)
         self.assertIs(devices.of([param("cpu")], {}), places.HOST_THREAD)
         self.assertIs(devices.of([param("meta")], {}), places.HOST_THREAD)
-        found = devices.of([param("cuda:3")], {})
+        self.assertIs(devices.of([param("cuda:3")], {}), places.HOST_THREAD)  # torch carries
+        found = devices.of([param("cuda:3")], {}, "cuda")
         self.assertEqual((found.kind, found.device_type, found.number, found.name),
                          (_abi.STREAM_CUDA, _abi.DEVICE_CUDA, 3, "cuda:3"))
-        self.assertEqual(devices.of([param("cuda")], {}).number, 0)
+        self.assertEqual(devices.of([param("cuda")], {}, "cuda").number, 0)
         there = param("xla:0")
         with self.assertRaisesRegex(errors.DeviceError, '"w" is on xla:0'):
-            devices.of([there], {id(there): "w"})
+            devices.of([there], {id(there): "w"}, "cuda")
         with mock.patch.object(torch.version, "hip", "6.0"), self.assertRaisesRegex(errors.DeviceError, "ROCm"):
-            devices.of([param("cuda:0")], {})
+            devices.of([param("cuda:0")], {}, "cuda")
 
     def test_parameters_elsewhere_are_named(self):
         model = support.mlp()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of test_torch_usage.py's table: what trainers do with gradients, groups and schedules. usage_weights.py has the rest."""
+import support
 from support import HYPER, batch, loss_of, mlp, torch
 from torch import nn
 from torch.nn import functional
@@ -26,7 +27,7 @@ class Run:
     def __init__(self, make, options, synchronizes=False):
         torch.manual_seed(0)
         self.options, self.synchronizes, self.kept, self.own, self.made = options, synchronizes, {}, {}, []
-        self.model = make()
+        self.model = make().to(support.DEVICE)
         self.first = [(p, p.detach().clone()) for p in self.model.parameters()]
         self.opt = self.optimizer([p for p in self.model.parameters() if p.requires_grad])
 
@@ -118,7 +119,7 @@ def gradient_hooks(run, i):
 def odd_gradients(run, i):
     run.backward(i)
     run.model[2].weight.grad = torch._neg_view(run.model[2].weight.grad)
-    run.model[2].bias.grad = torch.full((1,), 0.1 * i).expand_as(run.model[2].bias)
+    run.model[2].bias.grad = torch.full((1,), 0.1 * i, device=support.DEVICE).expand_as(run.model[2].bias)
     run.model[5].weight.grad = run.model[2].weight.grad
     run.model[3].bias.grad = run.model[2].bias.grad
     run.end()
@@ -256,7 +257,7 @@ def edited_groups(run, i):
         opt.param_groups[2]["params"].append(opt.param_groups[0]["params"].pop())
     if i == 6:
         torch.manual_seed(5)
-        run.model.append(nn.Linear(4, 4))
+        run.model.append(nn.Linear(4, 4).to(support.DEVICE))
         opt.param_groups.append({**opt.param_groups[0], "params": list(run.model[-1].parameters())})
     if i == 9:
         del opt.param_groups[1]
@@ -269,7 +270,7 @@ def edited_groups(run, i):
 def exchanged(run, i):
     if i == 5:
         torch.manual_seed(5)
-        run.model[-1] = nn.Linear(24, 4)
+        run.model[-1] = nn.Linear(24, 4).to(support.DEVICE)
         run.opt.param_groups[0]["params"] = list(run.model.parameters())
     run.step(i)
 

@@ -4,6 +4,7 @@ import copy
 import ctypes
 import io
 
+import support
 from support import batch, loss_of, mlp, torch
 from torch import nn
 from torch.nn import functional
@@ -28,7 +29,7 @@ class Early(nn.Module):
     def forward(self, x):
         x = self.first(x)
         x = x + 0.1 * x[:, :4] @ self.last.weight
-        return self.last(torch.tanh(self.middle(x)) @ (torch.eye(24) + self.first.weight @ self.first.weight.t()))
+        return self.last(torch.tanh(self.middle(x)) @ (torch.eye(24, device=x.device) + self.first.weight @ self.first.weight.t()))
 
 
 @use("an embedding that is the output layer, too", lambda: TiedByHand(), elsewhere=True)
@@ -230,7 +231,7 @@ def reassigned(run, i):
         for p in run.model.parameters():
             p.data = p.data.clone()
     if i == 6:
-        run.model[2].weight.data = torch.full((24, 24), 0.03)
+        run.model[2].weight.data = torch.full((24, 24), 0.03, device=support.DEVICE)
     if i == 8:
         run.model[5].weight.data = run.model[5].weight.data.t()  # in its own memory
     run.end()

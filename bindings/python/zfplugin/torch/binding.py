@@ -15,8 +15,9 @@ import logging
 import torch
 
 from .. import _abi, errors, state
-from . import adamw, moments
+from . import adamw, devices, moments
 from . import groups as hyper_groups
+from .carried import Mirrors
 from .cut import JointNorm, local, parameters_in, settle
 from .experts import fused_in
 from .gradients import GradientFeed
@@ -33,7 +34,7 @@ class Binding:
 
     def __init__(self, instance, groups, names, *, rule, model, table_options, feed_options, fetcher, handles, log):
         self.instance, self.names, self.fetcher, self.log, self._rule = instance, names, fetcher, log, rule
-        self._model, self._table_options = model, table_options
+        self._model, self._table_options = model, {**table_options, "mirrors": Mirrors()}
         self.n_flushed_steps = 0
         self._has_said_changed = False
         self._at_rest = set()  # frozen ones whose updates have all arrived
@@ -57,6 +58,8 @@ class Binding:
 
     def _bind(self, table, groups):
         rules = hyper_groups.rules(groups, self._rule)
+        if table.is_carried:
+            devices.refuse_windows(self.instance.config())
         if table.spread is not None and len(set(rules)) > 1:
             raise errors.ArgumentError(f"groups with rules of their own ({', '.join(map(str, rules))}) where parameters are cut over processes: "
                                        "their states could not be put together again; make an optimizer for each rule")
@@ -83,6 +86,7 @@ class Binding:
         self.table = table
         table.watch(self.instance)
         self.instance.settle_all = table.settle
+        table.mirrors.keep(table.trained)
         table.remember()  # binding may have ended windows
         self.names = {id(p): name for p, name in zip(table.params, table.names)}  # no id outlives its parameter
         self._make_hyper(groups)
@@ -170,10 +174,14 @@ class Binding:
     def _end_step(self, written):
         """written: the parameters that had a gradient here. Autograd is told, which keeps what a graph still needs of them from
         being used unnoticed."""
-        self.table.say_written(written if self.feed.is_alone else [i for i, _ in self.table.trainable])
+        written = written if self.feed.is_alone else [i for i, _ in self.table.trainable]
+        self.table.say_written(written)
         if self.n_flushed_steps > 0:
             self.n_flushed_steps -= 1
             self.instance.flush()
+            self.table.push(self.table.ids)
+        elif self.fetcher is None:
+            self.table.push(written)
         if self.fetcher is not None:
             self.fetcher.end_step()
         self.table.remember()
@@ -185,6 +193,11 @@ class Binding:
 
     def flush(self):
         self.instance.flush()
+        self._arrive()
+
+    def _arrive(self):
+        """All updates are in place, on devices too."""
+        self.table.push(self.table.ids)
         self.table.remember()
 
     def names_at_rest(self):
@@ -194,7 +207,7 @@ class Binding:
         """The plugin loaded a state: what of it is on its way to a frozen parameter has yet to arrive, but for the names at_rest."""
         self._at_rest = {i for i, name in enumerate(self.table.names) if name in at_rest}
         self._left = {}
-        self.table.remember()
+        self._arrive()
 
     def final_values(self, ids):
         """{id: values} that flush() would give, in the parameters' dtype, of those of ids (owners, not empty) that show others
@@ -289,6 +302,8 @@ class Binding:
             self.resynchronise(changed, values=values)
         if fresh:
             self.instance.params_changed(fresh, reset=True)
+        if changed or moved or is_another_set:
+            self.table.push(self.table.ids)
 
     def _catch_up(self, ids):
         """The plugin left these out while other values stood there, which are gone again: they show all updates."""
@@ -298,7 +313,7 @@ class Binding:
             self.instance.adopt(ids)
         else:
             self.instance.params_changed(ids)
-        self.table.remember()
+        self._arrive()
 
     def _adopt_edits(self, changed, moved):
         """What somebody wrote becomes the masters, element by element; all else has every update. Returns those of changed for which
@@ -401,6 +416,7 @@ class Binding:
             self._left.update({id(before.params[i]): (before.params[i], before.names[i], found.get(before.names[i])) for i in ids})
             for i, values in kept.items():
                 before.aliases[i].copy_(values)
+            before.push(ids)
 
     def _refuse_back(self, table):
         """Several ranks have their state in files of all of them only: what was taken out has lost its moments."""
@@ -416,7 +432,7 @@ class Binding:
         found = {name: entry for name, entry in found.items() if entry is not None}
         if found:
             state.load(self.instance, adamw.blobs_with(self.instance, found, lambda _: moments.names_of(None), is_all=False))
-            table.remember()
+            self._arrive()
 
     def _say_bound_again(self, before):
         table = self.table
@@ -447,7 +463,7 @@ class Binding:
             self.instance.params_changed(list(edits), reset)
             self.n_flushed_steps = FLUSHED_STEPS
         table.accept([i for i in ids if i not in edits])
-        table.remember()
+        self._arrive()
 
     def _say_changed(self, ids):
         self.log.log(logging.DEBUG if self._has_said_changed else logging.INFO,

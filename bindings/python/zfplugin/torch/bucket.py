@@ -70,19 +70,18 @@ class Bucket:
         return bool(self.ids) and current != self._current
 
     def add(self, i, grad, flags, current):
-        """Its address. current: what place.current() gives; None on the calling thread."""
+        """current: what place.current() gives; None on the calling thread."""
         self._current = current
-        address = self._describe(i, grad)
+        self._describe(i, grad)
         at, words = _ITEM_WORDS * len(self.ids), self._item_words
         words[at] = C.sizeof(_abi.GradItem) | i << 32
         words[at + 1] = flags
         words[at + 2] = self._addresses[i]
         self.ids.append(i)
         self.pending_nbytes += self.nbytes[i]
-        return address
 
-    def _describe(self, i, grad):
-        """Points descriptor i to this gradient; its address."""
+    def check(self, i, grad):
+        """Raises for what is no gradient of parameter i."""
         if grad.layout is not torch.strided:
             raise errors.ShapeError(f'the gradient of "{self.table.names[i]}" is sparse ({grad.layout}): use '
                                     "nn.Embedding(sparse=False)", scope="param")
@@ -92,9 +91,11 @@ class Bucket:
         if grad.shape != self.table.shapes[i]:
             raise errors.ShapeError(f'the gradient of "{self.table.names[i]}" has the shape {list(grad.shape)}, the '
                                     f"parameter was bound as {list(self.table.shapes[i])}", scope="param")
-        address = grad.data_ptr()
+
+    def _describe(self, i, grad):
+        """Points descriptor i to this gradient."""
         at, words = _TENSOR_WORDS * i, self._tensor_words
-        words[at + _DATA] = address
+        words[at + _DATA] = grad.data_ptr()
         if grad.is_contiguous():
             words[at + _STRIDES] = 0
             words[at + _NBYTES] = self.nbytes[i]
@@ -103,7 +104,6 @@ class Bucket:
             words[at + _STRIDES] = C.addressof(self._strides[i])
             reach = 1 + sum((n - 1) * s for n, s in zip(grad.shape, grad.stride()))
             words[at + _NBYTES] = reach * grad.element_size() if grad.numel() else 0
-        return address
 
     def ship(self):
         """One foreign call for what was added, which is taken whole or not at all. The caller clears."""

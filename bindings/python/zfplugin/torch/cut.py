@@ -248,10 +248,11 @@ def _all(values, group):
 
 class JointNorm:
     """The norm of all processes' parts, as memory that a step reads. params: those that spread is of; counts: of each, whether it
-    counts on this process. device: of the parts."""
+    counts on this process. device: where the step reads it; the parts may lie on another one."""
 
     def __init__(self, spread, params, counts, device):
         self.spread, self._norm = spread, torch.zeros(1, dtype=torch.float64, device=device)
+        self._device = local(params[0]).device
         self._params, self._counted = params, [p for p, does in zip(params, counts) if does]
         self._n_found = 0
         self.address = self._norm.data_ptr()
@@ -261,11 +262,11 @@ class JointNorm:
         together."""
         self._n_found += 1
         if self._n_found & (self._n_found - 1) == 0:
-            self.spread.check_copies(self._params, self._norm.device)
+            self.spread.check_copies(self._params, self._device)
 
     def find(self):
         """A call that all processes make together."""
-        total = torch.zeros_like(self._norm)
+        total = torch.zeros(1, dtype=torch.float64, device=self._device)
         for grad in (grad_of(p) for p in self._counted if p.grad is not None):
             total += torch.linalg.vector_norm(grad, dtype=torch.float64) ** 2
         for group in self.spread.groups:  # all have the same bits after each

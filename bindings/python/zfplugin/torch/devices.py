@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The place (places.py) of the parameters that an optimizer trains: the CPU, or one CUDA device.
+"""The place (places.py) of the parameters that an optimizer trains: host memory, or by name one CUDA device.
 
-Model: on CUDA every hook is given the stream that is current on the calling thread, autograd's in backward, and returns once
+Model: the plugin computes in host memory, and torch carries gradients and values of parameters on other devices (carried.py). With
+device="cuda" it computes on the CUDA device itself. There every hook is given the stream that is current on the calling thread, autograd's in backward, and returns once
 its work is enqueued: nothing waits on the CPU but control calls (bind, flush, save, load) and a question for weights that
 somebody else wrote, which needs the device's answer and is asked in the first steps and where something tells of a write. Gradients stay in torch's allocator: their memory is borrowed until the
 step, in stream order, and record_stream() covers those that another stream allocated.
@@ -37,13 +38,28 @@ class Cuda:
         tensor.record_stream(torch.cuda.current_stream(self.number))
 
 
-def of(params, names):
-    """The place of all of these parameters; raises where there is none. names: {id(parameter): name}."""
+def checked(wanted):
+    """The constructor's device=."""
+    if wanted not in (None, "cuda"):
+        raise errors.ArgumentError(f'device = {wanted!r}; allowed: None (torch carries gradients and values of parameters on any device) and "cuda"')
+    return wanted
+
+
+def of(params, names, wanted=None):
+    """The place of all of these parameters; raises where there is none. names: {id(parameter): name}. wanted: "cuda", or None."""
     first = next(iter(params), None)
-    if first is None or first.device.type in ("cpu", "meta"):
+    if wanted is None or first is None or first.device.type in ("cpu", "meta"):
         return HOST_THREAD  # whoever binds them refuses what is not there, by name
     if first.device.type != "cuda" or torch.version.hip:
         kind = "cuda on ROCm" if first.device.type == "cuda" else first.device.type
-        raise errors.DeviceError(f'"{names.get(id(first), "param0")}" is on {first.device} ({kind}); the plugin trains parameters '
-                                 "on cpu and on NVIDIA GPUs (cuda)", scope="param")
+        raise errors.DeviceError(f'"{names.get(id(first), "param0")}" is on {first.device} ({kind}); device="cuda" trains on NVIDIA GPUs '
+                                 "alone: leave it out, and torch carries gradients and values", scope="param")
     return Cuda(first.device.index or 0)
+
+
+def refuse_windows(config):
+    """Raises for what the plugin does on a device itself, where torch carries. config: effective values by key."""
+    for key, allowed in (("zenflow.mode", "exact"), ("device.state_mib", "0")):
+        if config[key] != allowed:
+            raise errors.ConfigError(f'{key} = {config[key]}, but parameters are on a device that the plugin itself does not reach (torch carries '
+                                     f'gradients and values): set it to {allowed}, or train on NVIDIA GPUs with ZenFlow(..., device="cuda")')

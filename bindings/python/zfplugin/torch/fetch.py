@@ -80,6 +80,7 @@ class Fetcher:
             shown = [i for i in self.late if self.table.owner(i) in owners]
             self.late.difference_update(shown)
             self.table.say_written(shown)
+            self.table.push(shown)
 
     def _look(self, ids):
         """Those of ids that somebody else wrote."""
@@ -118,4 +119,5 @@ class Fetcher:
         self.is_heard, self.is_fetched, self.edited = [False] * n, [False] * n, None
         if silent:
             self.instance.fetch(sorted(silent))
+            self.table.push(silent)
         self.late = set(self.table.ids) - silent if self.waits_for_fetch else set()

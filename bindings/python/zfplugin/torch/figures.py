@@ -24,6 +24,9 @@ class Figures:
         rules = {self._binding.rules[number] for number in table.group_of}
         theirs = sum(len(names_of(self._binding.rules[table.group_of[i]])) * table.aliases[i].nbytes for i in table.ids)
         who = _TORCHS.get(next(iter(rules)), "an optimizer of torch's") if len(rules) == 1 else "optimizers of torch's"
+        if table.is_carried:
+            return f"{who} would hold {theirs / _MIB:.1f} MiB on the device; this holds {(layout['host_nbytes'] + layout['device_nbytes']) / _MIB:.1f} MiB " \
+                   "in host memory, beside copies of weights and gradients"
         where, here, there = ("host memory", layout["host_nbytes"] + layout["device_nbytes"], "") if not place.is_stream else \
             (place.name, layout["device_nbytes"], f", and {layout['host_nbytes'] / _MIB:.1f} MiB in host memory")
         return f"{who} would hold {theirs / _MIB:.1f} MiB in {where}; this holds {here / _MIB:.1f} MiB there{there}"

@@ -33,7 +33,8 @@ import weakref
 from .. import _abi, errors
 from ..signals import whole
 from .bucket import Bucket
-from .cut import grad_of, is_on_its_way, is_settled, local
+from .carried import is_carried
+from .cut import grad_of, is_on_its_way, is_settled
 
 STEPS_UNTIL_OFF = 3         # steps in which most early gradients were changed afterwards
 IN_FLIGHT_NBYTES = 1 << 26  # of gradients that were given back, being read
@@ -82,6 +83,7 @@ class GradientFeed:
         self.begin = None               # called before the first delivery of a step during backward
         self.released = []              # no longer the gradient, but perhaps still being read
         self.released_nbytes = 0
+        self.being_read = set()         # ids of those whose gradient came from a device: its place may be being read
         self.lent, self.in_flight = [], []  # given back by the trainer: of the open bucket; [(fence, tensors, bytes)] of shipped ones
         self.gradients, self.handles = [], []
         self.has_warned = False
@@ -164,7 +166,7 @@ class GradientFeed:
 
     def _is_in_place(self, i, param):
         """Else it moved, and step() follows it, or refuses it; or it is a share of a gradient."""
-        return local(param).data_ptr() == self.table.addresses[i] and not (self.table.is_cut and not is_settled(param))
+        return self.table.is_in_place(i) and not (self.table.is_cut and not is_settled(param))
 
     def _hand_over(self, i, param):
         """The gradient is shipped, and no longer the trainer's: its memory is free as soon as it was read."""
@@ -172,7 +174,7 @@ class GradientFeed:
         if of.fired > self.fixed_count:
             raise errors.StateError(f'release_gradients=True: a gradient of "{self.table.names[i]}" came {of.fired} times before step(), '
                                     f"{self.fixed_count} expected; say accumulation_steps=")
-        if local(param).data_ptr() != self.table.addresses[i]:
+        if not self.table.is_in_place(i):
             raise errors.StateError(f'release_gradients=True: "{self.table.names[i]}" was moved between step() and backward: call bind() or '
                                     "step() after a move")
         is_last = of.fired == self.fixed_count
@@ -180,7 +182,8 @@ class GradientFeed:
         if i in self.table.turned:
             param.grad.neg_()
         self._collect(i, param.grad, _PART | (_abi.GRAD_LAST if is_last else _abi.GRAD_MORE))
-        self.lent.append((of.held, of.storage))
+        if not is_carried(of.held):
+            self.lent.append((of.held, of.storage))
         of.let_go()
         param.grad = None
         if self.bucket.is_full():
@@ -210,27 +213,42 @@ class GradientFeed:
         if grad.is_neg():  # its memory holds the other sign
             grad = grad.resolve_neg()
         of = self.gradients[i]
-        of.address = self.bucket.add(i, grad, flags | (_abi.GRAD_REPLACE if of.held is not None else 0), current)
+        self.bucket.check(i, grad)
+        self.bucket.add(i, self._in_host_memory(i, grad), flags | (_abi.GRAD_REPLACE if of.held is not None else 0), current)
         if of.held is not None:
             self._release(i)
         if self.place.is_stream:
             self.place.keep(grad)
-        of.held, of.storage = grad, grad.untyped_storage()
+        of.held, of.storage, of.address = grad, grad.untyped_storage(), grad.data_ptr()
         of.version = math.nan if grad.is_inference() else grad._version
         of.fired_at = of.fired
+
+    def _in_host_memory(self, i, grad):
+        """A gradient on a device comes into its place, once nobody reads what was there."""
+        if self.place.is_stream or not is_carried(grad):
+            return grad
+        if i in self.being_read:
+            self._release_all()
+        self.being_read.add(i)
+        return self.table.mirrors.bring(self.table.params[i], grad)
 
     def _release(self, i):
         """Something else will be this gradient; what was may still be being read."""
         of = self.gradients[i]
-        self.released.append((of.held, of.storage))
-        self.released_nbytes += self.bucket.nbytes[i]
+        if not is_carried(of.held):
+            self.released.append((of.held, of.storage))
+            self.released_nbytes += self.bucket.nbytes[i]
         of.let_go()
 
     def _release_all(self):
         """Waits for the reads in flight: backwards without a step would keep one gradient each."""
         self._ship()
         self.instance.drain()
+        self._forget_reads()
+
+    def _forget_reads(self):
         self.released.clear()
+        self.being_read.clear()
         self.released_nbytes = 0
 
     def _ship(self, is_last=False):
@@ -312,7 +330,8 @@ class GradientFeed:
 
     def _compare(self):
         """ids with a gradient; of these what was not shipped, and what is another one now; whether one that was shipped has none any more."""
-        is_cut, pending, self.at_rest = self.table.is_cut, set(self.bucket.ids), []
+        is_cut, self.at_rest = self.table.is_cut, []
+        pending = {i for i in self.bucket.ids if i not in self.being_read}
         present, late, changed, same, is_withdrawn = [], [], [], [], False
         most = 1 if self.bucket.has_digests() else 0  # operations in place that may have left the contents as they were
         for i, p in self.table.trainable:
@@ -335,6 +354,9 @@ class GradientFeed:
                     same.append(i)
                 elif not (is_in_place and i in pending):  # it has not been read yet
                     changed.append(i)
+        carried = {i for i in same if self.table.is_carried and is_carried(self.gradients[i].held)}
+        changed += [i for i in carried if not self.table.mirrors.has_brought(self.table.params[i], self.gradients[i].held)]
+        same = [i for i in same if i not in carried]
         changed += [i for i, now in zip(same, self.bucket.digests(same)) if now != self.gradients[i].digest]
         return present, late, changed, is_withdrawn
 
@@ -416,8 +438,7 @@ class GradientFeed:
             self._free(0 if not self.place.is_stream else IN_FLIGHT_NBYTES)
             for of in self.gradients:
                 of.end_step(self.fixed_count is not None)
-            self.released.clear()
-            self.released_nbytes = 0
+            self._forget_reads()
             self.is_first = True
 
 

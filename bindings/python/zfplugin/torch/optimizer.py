@@ -73,6 +73,8 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         read. Nobody else sees it then: clip with clip_norm, not with clip_grad_norm_, which would find nothing; several backwards per
         step need accumulation_steps. Not with other processes.
     releasable: release() will be called (residency.py): as much page-locked host memory is kept for it as the plugin takes on the device.
+    device: "cuda": the plugin's own CUDA backend, which windows need there, and which never ran on a GPU yet. Default: the plugin computes
+        in host memory, and torch carries gradients and values of parameters on any other device (carried.py).
     library: path of libzfplugin.so, or a zfplugin.Library. log: a logging.Logger (default "zfplugin").
     options_of_torchs: fused, foreach and the like: None and False are taken, anything else is refused with the reason.
     """
@@ -81,7 +83,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
                  rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=False, channels=None, n_batch_axes=None,
                  accumulation_steps=None, overlap=None, group=None, average=True, norm_group=None, shared_over=None,
                  reduced_over=None, counts_in_norm=None, release_gradients=False, releasable=False,
-                 sharded_state=False, library=None, log=None, **options_of_torchs):
+                 sharded_state=False, device=None, library=None, log=None, **options_of_torchs):
         self._binding = None
         if fetch and model is None:
             raise errors.ArgumentError("fetch=True needs model=...: its modules wait for their parameters")
@@ -123,6 +125,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
                             before=[f"zenflow.on_overwrite={'hold' if place.is_stream else 'ask'}"],
                             releasable=releasable, place=place, **more)
 
+        self._device = devices.checked(device)
         self._place = self._find_place()
         instance = make_instance(place=self._place)
         hyper_groups.refuse(options_of_torchs, instance.lib)
@@ -526,7 +529,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
 
     def _find_place(self):
         params = [cut.local(p) for group in self.param_groups for p in group["params"]]
-        return devices.of([p for p in params if p.requires_grad] or params, self._names)
+        return devices.of([p for p in params if p.requires_grad] or params, self._names, self._device)
 
     def _take_written(self):
         if self._final_weights is not None:

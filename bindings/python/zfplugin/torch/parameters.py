@@ -29,10 +29,10 @@ from .. import _abi, errors, tensors
 from ..instance import Param
 from ..places import HOST_THREAD
 from . import cut, experts
+from .carried import Mirrors, is_carried, words_of
 from .ranks import number_of
 
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
-_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 MAX_NAMES_SHOWN = 8
 OFFLOADED = "accelerate's cpu_offload() and disk_offload() take weights away between forwards, for inference alone: train without them"
 ASKED_STEPS = 16  # from the first one on, and from an edit on, in which the plugin is asked although nothing tells of another
@@ -115,12 +115,12 @@ def listed(names):
 class ParameterTable:
     """The bound parameters in order of their ids, as the groups hold them when it is made. trained: names of those that
     were bound as trainable before: frozen since, they keep their state and are holes, as in torch. average: gradients are
-    averaged over the ranks. place: where they all must be. config: a function that gives the instance's. is_single: no other process
-    trains with this one."""
+    averaged over the ranks. place: where they all must be; on the host's thread those of other devices have mirrors. config: a function that
+    gives the instance's. is_single: no other process trains with this one."""
 
     def __init__(self, groups, names, *, channels, n_batch_axes, rows, fused, average=False, shared_over=None,
                  reduced_over=None, own_numbers=None, counts_in_norm=None, trained=(), place=HOST_THREAD, config=None,
-                 is_single=True):
+                 is_single=True, mirrors=None):
         self.params = [p for group in groups for p in group["params"]]
         self.group_of = [number for number, group in enumerate(groups) for _ in group["params"]]
         if len({id(p) for p in self.params}) < len(self.params):
@@ -129,7 +129,8 @@ class ParameterTable:
         self.frozen = [not p.requires_grad and p.grad is None and name not in trained for p, name in zip(self.params, self.names)]
         for param, name, is_frozen in zip(self.params, self.names, self.frozen):
             _check(param, name, is_frozen, place)
-        self.place = place
+        self.place, self.mirrors = place, mirrors or Mirrors()
+        self.is_carried = not place.is_stream and any(is_carried(cut.local(p)) for p, is_frozen in zip(self.params, self.frozen) if not is_frozen)
         self.turned = frozenset()  # ids of those whose groups maximize
         self.trainable = [(i, p) for i, p in enumerate(self.params) if not self.frozen[i]]
         self.trained = [p for _, p in self.trainable]
@@ -161,7 +162,9 @@ class ParameterTable:
         return self.turned != before
 
     def now(self):
-        """The parameters; of those that are cut this process's part."""
+        """The parameters; of those that are cut this process's part, and of those on a device the mirrors."""
+        if self.is_carried:
+            return [cut.local(p) if is_frozen else self.mirrors.of(p) for p, is_frozen in zip(self.params, self.frozen)]
         return [cut.local(p) for p in self.params] if self.is_cut else self.params
 
     def names_of_16_bits(self):
@@ -227,7 +230,7 @@ class ParameterTable:
             counts = bool(counts_in_norm(name, param))
         tensor = self.aliases[i]
         if self.frozen[i] and not _is_known(tensor, self.place):
-            tensor = torch.empty(0, dtype=torch.float32, device=cut.local(self.trained[0]).device if self.trained else "cpu")
+            tensor = torch.empty(0, dtype=torch.float32, device=cut.local(self.trained[0]).device if self.place.is_stream and self.trained else "cpu")
         return Param(name, tensor, group=self.group_of[i], frozen=self.frozen[i], tied_to=self.tied_to[i],
                      reduce_group=own_numbers[id(own)] if own is not None else 0,
                      reduce_group2=number_of(second) if second is not None else 0,
@@ -269,6 +272,7 @@ class ParameterTable:
         self.instance.flush()
         for i, values in kept.items():
             self.aliases[i].data.copy_(values)
+        self.push(self.ids)
         return True
 
     def remember(self):
@@ -282,7 +286,7 @@ class ParameterTable:
     def say_written(self, ids):
         """Moves the version counters of what the plugin wrote, as torch's optimizers do."""
         params = self.now()
-        _increment_versions([params[i] for i in ids])
+        _increment_versions([cut.local(self.params[i]) for i in ids])
         for i in ids:
             self.versions[i] = params[i]._version
 
@@ -290,7 +294,19 @@ class ParameterTable:
         """{id: values} into the weights, as if somebody else had written them, whatever stood there before."""
         for i, values in edits.items():
             self.aliases[i].copy_(values)
+        self.push(edits)
         self.put(edits)
+
+    def pull(self, ids):
+        """What somebody wrote on a device of these is in their mirrors."""
+        if self.is_carried:
+            self.mirrors.pull(self.params[i] for i in ids if not self.frozen[i])
+
+    def push(self, ids=()):
+        """What was written into mirrors, of these and of those noted before, comes to the devices."""
+        if self.is_carried:
+            self.mirrors.wrote(self.params[i] for i in ids)
+            self.mirrors.push()
 
     def put(self, ids):
         """What these show counts as written by somebody else, all of it."""
@@ -310,6 +326,7 @@ class ParameterTable:
     def find_edited(self, ids, hold=False):
         """Those of ids whose bound memory somebody else wrote since, in order. hold: the plugin leaves these alone until
         it is asked about them again."""
+        self.pull(ids)
         asked = [i for i in ids if not self.frozen[i] and self.shapes[i].numel()]
         if not self.has_digests:
             params = self.now()
@@ -357,6 +374,11 @@ class ParameterTable:
             self._n_told = self.instance.count(self._told_by)
             self._n_asked = 0 if edited or self.instance.behind else self._n_asked + 1
         return edited, moved
+
+    def is_in_place(self, i):
+        """Whether it is in the memory that is bound."""
+        p = self.params[i]
+        return (self.mirrors.of(p) if self.is_carried else cut.local(p)).data_ptr() == self.addresses[i]
 
     def has_moved(self, ids):
         """Whether one of these is in other memory than is bound, or lies in it in another way."""
@@ -447,10 +469,6 @@ class ParameterTable:
         return torch.equal(words_of(self.aliases[i].to(other.dtype)), words_of(other))
 
 
-def words_of(tensor):
-    return tensor.view(_WORDS[tensor.element_size()])
-
-
 def same_words(one, other):
     """Which elements have the same bits."""
     return words_of(one) == words_of(other)
@@ -484,7 +502,7 @@ def _check(param, name, is_frozen, place, when=""):
     if cut.is_cut(param):
         cut.check(param, name, when)
         param = cut.local(param)
-    if tensors.torch_device(param) != (place.device_type, place.number):
+    if param.device.type == "meta" or place.is_stream and tensors.torch_device(param) != (place.device_type, place.number):
         what = f"has no memory (device meta): materialise it. {OFFLOADED}" if param.device.type == "meta" else \
             f"is on {param.device}, what is trained with it on {place.name}: make an optimizer for each device, and clip and " \
             "skip steps jointly by yourself"

@@ -114,6 +114,7 @@ class FinalWeights:
         for i, copy in written.items():
             alias = binding.table.aliases[i]
             alias.copy_(torch.where(same_words(copy, finals.get(i, alias)), alias, copy))
+        binding.table.push(written)
 
     def _say_written_later(self):
         alive = [(copy, version) for copy, version in ((ref(), version) for ref, version in self._older) if copy is not None]
@@ -147,10 +148,14 @@ class FinalWeights:
             named = dict(module.named_parameters(remove_duplicate=False))
             ids = {binding.table.numbers.get(id(p)) for name, p in named.items() if prefix + name not in keys.missing_keys}
             binding.take_back({binding.table.owner(i) for i in ids - {None}})
-        for i, (digest, visible) in self._loaded.items() if module is self.model() else ():
+        if module is not self.model():
+            return
+        binding.table.pull(self._loaded)
+        for i, (digest, visible) in self._loaded.items():
             alias = binding.table.aliases[i]
             if not binding.table.is_gone(i) and _digest(binding, alias) == digest:
                 alias.copy_(visible)
+        binding.table.push(self._loaded)
 
     def forget_loaded(self):
         self._loaded = {}
