@@ -15,6 +15,7 @@ zf_status_t zfi_drain_but_unfetched(zf_instance_t *inst, zf_error_t *err);
 /* [control] Whether what was pushed is over within so many nanoseconds: ZF_ERR_TIMEOUT otherwise, without a record,
  * which ends nothing. */
 zf_status_t zfi_drain_within(zf_instance_t *inst, uint64_t ns, zf_error_t *err);
+
 /* [control] A drained instance closes its windows and is drained again: FLUSH. Of parameters that are held or foreign
  * nothing becomes visible. */
 zf_status_t zfi_close_windows(zf_instance_t *inst, zf_error_t *err);

@@ -50,7 +50,8 @@ typedef struct part {
     uint64_t first, n;
 } part_t;
 
-static zf_status_t take_all(const part_t *part) {
+static zf_status_t take_all(const part_t *part, const void *unused) {
+    (void)unused;
     void *bits = part->state->dev->exchange;
     float *w = part->state->dev->exchange + part->state->dev->exchange_elems;
     zf_status_t st = zfi_exchange_get_visible(part->state, part->number, part->first, part->n, bits);
@@ -152,7 +153,10 @@ static zf_status_t by_pieces(const part_t *all, zf_status_t (*act)(const part_t 
     return st;
 }
 
-zf_status_t zfi_exchange_read_masters(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element) {
+/* Acts on this rank's slices of matrices, one at a time. by_element: what tells edited elements from others is brought
+ * first. */
+static zf_status_t each_slice(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element,
+                              zf_status_t (*act)(const part_t *, const void *), const void *arg) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = first; i < end && !st; i++) {
         const zfi_slice_t *own = &state->plan->matrices[i].own;
@@ -160,9 +164,15 @@ zf_status_t zfi_exchange_read_masters(const zfi_state_t *state, uint32_t first, 
         if (by_element && own->n && state->dev->head.bands)
             st = find_edited_bands(state, i);
         if (own->n && !st)
-            st = by_element ? by_pieces(&part, take_edits, NULL) : take_all(&part);
+            st = act(&part, arg);
     }
     return st;
+}
+
+static zf_status_t take_edited(const part_t *part, const void *unused) { return by_pieces(part, take_edits, unused); }
+
+zf_status_t zfi_exchange_read_masters(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element) {
+    return each_slice(state, first, end, by_element, by_element ? take_edited : take_all, NULL);
 }
 
 /* ---- what masters are not to follow ------------------------------------------------------------------------------ */
@@ -211,19 +221,12 @@ static zf_status_t check_piece(const part_t *part, const compared_t *to, const v
     return ZF_OK;
 }
 
+static zf_status_t check_slice(const part_t *part, const void *by) { return by_pieces(part, check_piece, by); }
+
 zf_status_t zfi_exchange_check_finite(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element,
                                       const char *origin, zf_error_t *err) {
     const refusal_t by = {by_element, origin, err};
-    zf_status_t st = ZF_OK;
-    for (uint32_t i = first; i < end && !st; i++) {
-        const zfi_slice_t *own = &state->plan->matrices[i].own;
-        part_t part = {state, i, own->first, own->n};
-        if (by_element && own->n && state->dev->head.bands)
-            st = find_edited_bands(state, i);
-        if (!st)
-            st = by_pieces(&part, check_piece, &by);
-    }
-    return st;
+    return each_slice(state, first, end, by_element, check_slice, &by);
 }
 
 /* ---- selected channels ------------------------------------------------------------------------------------------- */
