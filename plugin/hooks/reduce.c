@@ -177,30 +177,47 @@ static zf_status_t check_agreements(zf_instance_t *inst, const circle_t *circle)
     return ZF_OK;
 }
 
+/* Behind a rank's agreement: a bit for each parameter of the circle. */
 static uint8_t *present_on(const zfi_reduction_t *reduction, const circle_t *circle, uint32_t rank) {
     return (uint8_t *)(agreement_of(reduction, circle, rank) + 1);
 }
 
-/* This rank's agreement becomes part of everyone's; the row's `present` what any rank has. */
+static uint32_t id_of(const circle_t *circle, uint32_t i) { return circle->list ? circle->list->ids[i] : i; }
+
+static void tell_present(zfi_run_t *run, const circle_t *circle) {
+    const zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
+    uint8_t *own = present_on(&run->reduction, circle, circle->place.rank);
+    memset(own, 0, zfi_agreement_nbytes(circle->n) - sizeof(zfi_agreement_t));
+    for (uint32_t i = 0; i < circle->n; i++)
+        own[i / 8] |= (uint8_t)(row->present[id_of(circle, i)] << i % 8);
+}
+
+/* The row's `present` becomes what any rank has. */
+static void take_present(zfi_run_t *run, const circle_t *circle) {
+    zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
+    uint8_t *any = present_on(&run->reduction, circle, 0);
+    for (uint32_t r = 1; r < circle->place.n_ranks; r++)
+        for (uint32_t i = 0; i < (circle->n + 7) / 8; i++)
+            any[i] |= present_on(&run->reduction, circle, r)[i];
+    for (uint32_t i = 0; i < circle->n; i++) {
+        uint32_t id = id_of(circle, i);
+        if (any[i / 8] >> i % 8 & 1 && (circle->list || run->params[id].group_index[0] == 0) &&
+            !row->present[id]) /* an early replay may be reading what is 1 already */
+            row->present[id] = 1;
+    }
+}
+
+/* This rank's agreement becomes part of everyone's. */
 static zf_status_t gather(zf_instance_t *inst, const circle_t *circle, const zfi_agreement_t *own) {
     zfi_run_t *run = inst->run;
-    zfi_step_row_t *row = zfi_row(&run->rows, run->clock.t + 1);
-    zf_status_t st;
     *agreement_of(&run->reduction, circle, circle->place.rank) = *own;
-    for (uint32_t i = 0; i < circle->n; i++)
-        present_on(&run->reduction, circle, circle->place.rank)[i] =
-            row->present[circle->list ? circle->list->ids[i] : i];
-    st = zfi_ranks_gather(run->engine, circle->index, ZF_COLLECTIVE_FOR_STEP, own->step, run->reduction.agreements,
-                          circle->nbytes);
+    tell_present(run, circle);
+    zf_status_t st = zfi_ranks_gather(run->engine, circle->index, ZF_COLLECTIVE_FOR_STEP, own->step,
+                                      run->reduction.agreements, circle->nbytes);
     if (!st)
         st = check_agreements(inst, circle);
-    for (uint32_t r = 0; r < circle->place.n_ranks && !st; r++)
-        for (uint32_t i = 0; i < circle->n; i++) {
-            uint32_t id = circle->list ? circle->list->ids[i] : i;
-            if (present_on(&run->reduction, circle, r)[i] && (circle->list || run->params[id].group_index[0] == 0) &&
-                !row->present[id]) /* an early replay may be reading what is 1 already */
-                row->present[id] = 1;
-        }
+    if (!st)
+        take_present(run, circle);
     return st;
 }
 

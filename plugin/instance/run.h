@@ -290,7 +290,7 @@ typedef struct zfi_incoming {
     zfi_batch_t *batch_ring; /* [ZFI_N_BATCHES] */
 } zfi_incoming_t;
 
-/* What a rank tells the others before a step, or a call between steps. Behind it, a byte per parameter: it has a
+/* What a rank tells the others before a step, or a call between steps. Behind it, a bit per parameter: it has a
  * gradient here. */
 typedef struct zfi_agreement {
     uint64_t step;
@@ -301,7 +301,7 @@ typedef struct zfi_agreement {
     uint32_t n_sent, n_awaited; /* in such a call: buckets that are handed over, and that the device waits for */
 } zfi_agreement_t;
 static inline uint64_t zfi_agreement_nbytes(uint32_t n_params) {
-    return sizeof(zfi_agreement_t) + (n_params + 7u) / 8u * 8u;
+    return sizeof(zfi_agreement_t) + (n_params + 63ull) / 64 * 8;
 }
 
 enum { ZFI_LEAST_BUFFERS = 2 };

@@ -145,6 +145,49 @@ ZT_TEST(an_lth_of_it_goes_between_machines) {
         check_machines(sizes[i][0], sizes[i][1]);
 }
 
+/* ---- agreement --------------------------------------------------------------------------------------------------- */
+
+enum { MANY = 1025 };
+static zt_shape_t vectors[MANY];
+
+/* Each of two ranks has the gradients of a third of all tensors, and nobody those of the last third. */
+static void *run_agreement(void *raw) {
+    job_t *job = raw;
+    zt_rig_t *rig = &job->rig;
+    zf_step_report_t report = {.struct_size = sizeof report};
+    ck_assert(zt_job_open(job, vectors, MANY));
+    note(job, 0);
+    for (uint32_t i = 0; i < MANY; i++)
+        if (i % 3 == job->rank->rank) {
+            zt_rig_fill_grad(rig, i, 1);
+            ZT_OK(rig, zt_rig_deliver(rig, i, 0, NULL));
+        }
+    ZT_OK(rig, zt_rig_submit(rig, ZF_STEP_WAIT, &report));
+    job->sent[1][ZF_COLLECTIVE_FOR_STEP] = job->rank->nbytes_of[ZF_COLLECTIVE_FOR_STEP];
+    ck_assert_uint_eq(report.n_present, (MANY + 1) / 3 * 2);
+    for (uint32_t i = 0; i < MANY; i++) {
+        float before = rig->params[i].serial.w[0], now;
+        memcpy(&now, rig->params[i].visible, sizeof now);
+        ck_assert_int_eq(now != before, i % 3 < 2);
+    }
+    return NULL;
+}
+
+/* What it says of gradients is a bit for each of as many tensors. */
+ZT_TEST(a_step_says_a_bit_per_tensor) {
+    static const char *const configs[] = {"[zenflow]\nmode = exact\n", "[zenflow]\nmode = exact\n[shard]\nstage = 1\n"};
+    for (uint32_t i = 0; i < MANY; i++)
+        vectors[i] = (zt_shape_t){1, 0, .flags = ZF_PARAM_AVERAGE};
+    for (int i = 0; i < 2; i++) {
+        zt_jobs_start(&ranks, 2, jobs, sizeof *jobs, &(job_t){.config = configs[i]});
+        zt_jobs_run(&ranks, run_agreement, 0);
+        for (int r = 0; r < 2; r++)
+            ck_assert_uint_le(jobs[r].sent[1][ZF_COLLECTIVE_FOR_STEP] - jobs[r].sent[0][ZF_COLLECTIVE_FOR_STEP],
+                              MANY / 8 + 64);
+        zt_jobs_end(&ranks);
+    }
+}
+
 /* ---- work -------------------------------------------------------------------------------------------------------- */
 
 enum { N_LAYER = 8 };
