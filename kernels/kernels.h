@@ -284,6 +284,10 @@ uint16_t zfi_f32_to_f16(float x);    /* as zfi_f32_to_bf16 */
 /* SCHEDULE.md, "Moments": what is added to an element's row-major index in its parameter to number it. */
 static inline uint64_t zfi_rounding_base(uint32_t param) { return (uint64_t)param << 40; }
 
+/* The parameter, and the element's number in it, that such an index stands for. */
+static inline uint32_t zfi_index_param(uint64_t index) { return (uint32_t)(index >> 40); }
+static inline uint64_t zfi_index_element(uint64_t index) { return index & ((UINT64_C(1) << 40) - 1); }
+
 /* Counter-based hash, with fmix of MurmurHash3 (32 bits):
  *   h = fmix((uint32_t)index * 0x9E3779B9 ^ (uint32_t)key)
  *   h = fmix(h ^ (uint32_t)(key >> 32) ^ (uint32_t)(index >> 32) * 0x85EBCA6B) */

@@ -78,10 +78,17 @@ typedef struct zfi_totals {
 
 typedef struct zfi_data zfi_data_t;
 
+/* Which elements those of a compact sub-matrix are: element (i, j) has index first_index + row(i) * cols + col(j), with
+ * zfi_rounding_base of its parameter. */
+typedef struct zfi_elements {
+    uint64_t first_index, cols;
+    zfi_submatrix_t sub;
+} zfi_elements_t;
+
 /* The host's own update rule in place of a kernel's; CPU only. As zfi_kernels_t.run_ahead, n indexed as job->scalars.
  */
-typedef uint64_t (*zfi_run_ahead_fn)(const void *ctx, const zfi_run_ahead_t *job, const zfi_hyper_t *hyper,
-                                     const uint32_t *n);
+typedef uint64_t (*zfi_run_ahead_fn)(const void *ctx, const zfi_run_ahead_t *job, const zfi_elements_t *elements,
+                                     const zfi_hyper_t *hyper, const uint32_t *n);
 
 /* The same for all channels: as zfi_kernels_t.replay with one slot. n: number of the update. */
 typedef uint64_t (*zfi_update_fn)(const void *ctx, const zfi_replay_t *job, const zfi_hyper_t *hyper, uint32_t n);

@@ -43,7 +43,7 @@ static void destroy(zf_instance_t *x, const zf_destroy_args_t *args) {
     free(x);
 }
 
-static zf_status_t bind(zf_instance_t *x, const zf_bind_args_t *args, uint32_t *ids, zf_layout_t *out,
+static zf_status_t bind(zf_instance_t *x, const zf_bind_args_t *args, uint32_t *ids, zf_bind_report_t *out,
                         zf_error_t *err) {
     if (x->n || args->n_decls > 64 || args->decl_size != sizeof *args->decls || args->n_groups)
         return fail(err, ZF_ERR_PARAM, "need up to 64 declarations of this ABI, once");
@@ -93,7 +93,6 @@ static zf_status_t step(zf_instance_t *x, const zf_step_args_t *args, zf_step_re
 #define SOME zf_instance_t *x, const zf_param_item_t *items, uint32_t n, uint32_t elem_size
 static zf_status_t get(SOME, const zf_stream_t *s, zf_fence_t *f, zf_error_t *e) { return grads(x, 0, 0, 0, s, f, e); }
 static zf_status_t wait(zf_instance_t *x, const zf_fence_t *f, uint64_t timeout_ns, zf_error_t *e) { return ZF_OK; }
-static zf_status_t release(SOME, const zf_stream_t *stream, zf_error_t *err) { return ZF_OK; }
 static zf_status_t changed(SOME, uint32_t flags, zf_error_t *err) { return ZF_OK; }
 static zf_status_t announce(zf_instance_t *x, const zf_step_args_t *args, zf_error_t *err) { return ZF_OK; }
 static zf_status_t quiesce(zf_instance_t *x, const zf_quiesce_args_t *args, zf_error_t *err) { return ZF_OK; }
@@ -104,16 +103,16 @@ static zf_status_t export(zf_instance_t *x, const zf_export_item_t *to, uint32_t
 }
 static zf_status_t poll(zf_instance_t *x, zf_step_report_t *r, zf_error_t *e) { return put(r, &x->report, sizeof *r); }
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
-    return put(out, &(zf_description_t){0, ZF_ABI_0_11, "example", "1", "", "", "", ""}, sizeof *out);
+    return put(out, &(zf_description_t){0, ZF_ABI_0_12, "example", "1", "", "", "", "", 1 << ZF_DEVICE_CPU},
+               sizeof *out);
 }
 static const void *none(const char *id) { return NULL; }
 
 int32_t zf_plugin_negotiate(zf_bootstrap_t *boot) {
-    static const zf_plugin_t table = {sizeof table, ZF_ABI_0_11, describe, create, destroy, bind,
-                                      changed,      announce,    grads,    step,   get,     wait,
-                                      release,      quiesce,     export,   poll,   none};
+    static const zf_plugin_t table = {sizeof table, ZF_ABI_0_12, describe, create, destroy, bind,   changed, announce,
+                                      grads,        step,        get,      wait,   quiesce, export, poll,    none};
     for (uint32_t i = 0; boot && boot->magic == ZF_BOOTSTRAP_MAGIC && i < boot->n_abis; i++)
-        if (boot->abis[i] == ZF_ABI_0_11)
-            return boot->chosen_abi = ZF_ABI_0_11, boot->plugin = &table, ZF_OK;
-    return fail(boot ? boot->error : NULL, ZF_ERR_ABI, "this plugin serves 0.11");
+        if (boot->abis[i] == ZF_ABI_0_12)
+            return boot->chosen_abi = ZF_ABI_0_12, boot->plugin = &table, ZF_OK;
+    return fail(boot ? boot->error : NULL, ZF_ERR_ABI, "this plugin serves 0.12");
 }

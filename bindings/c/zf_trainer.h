@@ -149,8 +149,8 @@ const char *zf_trainer_error(const zf_trainer_t *trainer);
 /* The newest finished step as of the last step(): applied or not, gradient norm, counters. Never NULL. */
 const zf_step_report_t *zf_trainer_report(const zf_trainer_t *trainer);
 
-/* The memory plan of bind(), in bytes. Never NULL. */
-const zf_layout_t *zf_trainer_layout(const zf_trainer_t *trainer);
+/* What bind() reported: memory in bytes, and elements. Never NULL. */
+const zf_bind_report_t *zf_trainer_bind_report(const zf_trainer_t *trainer);
 
 /* What is behind it, for calls that are not here; NULL before bind(). */
 const zf_plugin_t *zf_trainer_plugin(const zf_trainer_t *trainer);

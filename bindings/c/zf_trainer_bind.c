@@ -58,7 +58,7 @@ zf_trainer_t *zf_trainer_new(const char *plugin_path, const char *config_path, u
         return NULL;
     t->error.struct_size = sizeof t->error;
     t->report.struct_size = sizeof t->report;
-    t->layout.struct_size = sizeof t->layout;
+    t->bind_report.struct_size = sizeof t->bind_report;
     t->flags = flags;
     pthread_mutex_init(&t->lock, NULL);
     set_group(&t->groups[0], 0.9, 0.999, 1e-8, 0.0);
@@ -250,8 +250,8 @@ zf_status_t zf_trainer_bind(zf_trainer_t *trainer) {
     zf_bind_args_t args = {
         .struct_size = sizeof args, .decls = decls, .n_decls = (uint32_t)n, .decl_size = sizeof decls[0]};
     if (st >= 0)
-        st = zf_trainer_take(trainer, trainer->zf->bind_params(trainer->instance, &args, trainer->ids, &trainer->layout,
-                                                               &trainer->error));
+        st = zf_trainer_take(trainer, trainer->zf->bind_params(trainer->instance, &args, trainer->ids,
+                                                               &trainer->bind_report, &trainer->error));
     free(decls);
     free(weights);
     return st;

@@ -55,7 +55,7 @@ struct zf_trainer {
     uint64_t n_seen, n_waits;
     uint64_t n_skipped; /* steps that were seen to be skipped */
     zf_step_report_t report;
-    zf_layout_t layout;
+    zf_bind_report_t bind_report;
     char *note; /* of the checkpoint that was loaded last, or NULL */
 };
 

@@ -350,9 +350,9 @@ const zf_step_report_t *zf_trainer_report(const zf_trainer_t *trainer) {
     return trainer == NULL ? &none : &trainer->report;
 }
 
-const zf_layout_t *zf_trainer_layout(const zf_trainer_t *trainer) {
-    static const zf_layout_t none;
-    return trainer == NULL ? &none : &trainer->layout;
+const zf_bind_report_t *zf_trainer_bind_report(const zf_trainer_t *trainer) {
+    static const zf_bind_report_t none;
+    return trainer == NULL ? &none : &trainer->bind_report;
 }
 
 const zf_plugin_t *zf_trainer_plugin(const zf_trainer_t *trainer) { return trainer == NULL ? NULL : trainer->zf; }

@@ -50,9 +50,9 @@ static int print_values(const zf_config_ext_t *config, zf_instance_t *inst) {
             printf("\n[%s]\n", key.section);
         section = key.section;
         printf("%s = %s", key.key, value);
-        if (strcmp(value, key.deflt) != 0 &&
-            snprintf(NULL, 0, "%s = %s ; default %s", key.key, value, key.deflt) <= LINE_MAX_NBYTES)
-            printf(" ; default %s", key.deflt);
+        if (strcmp(value, key.default_value) != 0 &&
+            snprintf(NULL, 0, "%s = %s ; default %s", key.key, value, key.default_value) <= LINE_MAX_NBYTES)
+            printf(" ; default %s", key.default_value);
         printf("\n");
     }
     return 0;
@@ -100,7 +100,7 @@ int zf_cli_config(zf_cli_t *cli, int argc, char **argv) {
         if (strcmp(section, key.section) != 0)
             printf("%s[%s]\n", i ? "\n" : "", key.section);
         section = key.section;
-        printf("# %s\n# %s: %s\n%s = %s\n", key.doc, key.type, key.range, key.key, key.deflt);
+        printf("# %s\n# %s: %s\n%s = %s\n", key.doc, key.type, key.range, key.key, key.default_value);
     }
     return 0;
 }

@@ -66,7 +66,7 @@ static void put_cell(const char *text) {
 
 static void put_key(const zf_config_key_t *key) {
     printf("| `%s` | ", key->key);
-    put_cell(key->deflt);
+    put_cell(key->default_value);
     printf(" | ");
     put_cell(key->range);
     printf(" | ");

@@ -69,7 +69,7 @@ static zf_status_t fail(zf_mpi_t *mpi, zf_error_t *err, int code, const char *wh
     return refuse(err, code, what);
 }
 
-/* ---- zf.collectives/1 -------------------------------------------------------------------------------------------- */
+/* ---- zf.collectives/0 -------------------------------------------------------------------------------------------- */
 
 static circle_t *find_group(zf_mpi_t *mpi, uint32_t number) {
     for (int i = 0; i < mpi->n_groups; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zf_mpi.h - "zf.collectives/1" over MPI, for C hosts that train on several ranks.
+/* zf_mpi.h - "zf.collectives/0" over MPI, for C hosts that train on several ranks.
  *
  *   zf_mpi_t *mpi;
  *   if (zf_mpi_open(NULL, &mpi, text, sizeof text) != 0) ...          // MPI_COMM_WORLD, initialised if need be
@@ -17,8 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "zf/ext/collectives.h"
-#include "zf/ext/draft/nodes.h"
+#include "zf/ext/draft/collectives.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,7 +31,7 @@ int zf_mpi_open(const void *comm, zf_mpi_t **out, char *text, size_t nbytes);
 
 /* Process group `number` (zf_param_decl_t.reduce_group, zf_create_args_t.norm_group): of those that give the same
  * color, in the order of their keys, as MPI_Comm_split. Group 0 is everyone until it is split, too, and the groups of
- * two levels (zf/ext/draft/nodes.h) are made of it when an instance first asks for them. Collective: every
+ * two levels (zf/ext/draft/collectives.h) are made of it when an instance first asks for them. Collective: every
  * rank of zf_mpi_open's communicator calls it, in one order, while no instance lives. 0; -1 and a sentence in text. */
 int zf_mpi_split(zf_mpi_t *mpi, uint32_t number, int color, int key, char *text, size_t nbytes);
 

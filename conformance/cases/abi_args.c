@@ -199,9 +199,10 @@ static void fill_store(abi_args_t *a) {
     const zf_state_ext_t *state = a->table;
     blobs_init(&a->blobs, a->rig->probe->scratch);
     a->state_store = a->blobs.table;
-    a->state = (zf_state_args_t){.struct_size = sizeof a->state, .store = &a->state_store};
+    a->state = (zf_state_args_t){.struct_size = sizeof a->state, .flags = ZF_STATE_KEEP_OPEN, .store = &a->state_store};
     if (a->rig->instance && a->rig->stage >= ABI_BOUND && strcmp(a->slot.entry->name, "save") != 0)
         state->save(a->rig->instance, &a->state, NULL, NULL);
+    a->state.flags = 0;
 }
 
 int abi_args_fill(abi_args_t *a, abi_rig_t *rig, const char *owner, const char *slot) {

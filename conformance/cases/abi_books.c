@@ -103,7 +103,7 @@ static void probe_bytes(abi_rig_t *rig) {
 /* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
 /* zf.plan/0 of the same declarations, and the counters, say the same. */
-static void check_plan(abi_rig_t *rig, const zf_layout_t *l) {
+static void check_plan(abi_rig_t *rig, const zf_bind_report_t *l) {
     const zf_plan_ext_t *ext = rig->table->get_extension(ZF_EXT_PLAN);
     zf_bind_args_t bind = {
         .struct_size = sizeof bind, .decls = rig->decls, .n_decls = ABI_RIG_PARAMS, .decl_size = sizeof rig->decls[0]};
@@ -119,7 +119,7 @@ static void check_plan(abi_rig_t *rig, const zf_layout_t *l) {
     is_count(rig, "n_elems of the plan", plan.n_elems, N_ELEMS);
 }
 
-static void check_layout(abi_rig_t *rig, const zf_layout_t *l) {
+static void check_layout(abi_rig_t *rig, const zf_bind_report_t *l) {
     is_count(rig, "n_elems of the layout", l->n_elems, N_ELEMS);
     abi_check(rig->probe, ABI_RULE_BOOKS, l->host_nbytes >= 12u * N_ELEMS,
               "layout: %llu bytes of the host hold no state", (unsigned long long)l->host_nbytes);
@@ -129,7 +129,7 @@ static void check_layout(abi_rig_t *rig, const zf_layout_t *l) {
 }
 
 static void probe_layout(abi_rig_t *rig) {
-    zf_layout_t layout = {.struct_size = sizeof layout};
+    zf_bind_report_t layout = {.struct_size = sizeof layout};
     zf_status_t st = abi_rig_bind(rig, &layout);
     if (abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "bind_params", st))
         check_layout(rig, &layout);

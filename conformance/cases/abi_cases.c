@@ -58,11 +58,14 @@ enum { N_CASES = sizeof cases / sizeof cases[0], N_LATER_STEPS = 4 };
 /* ---- running them ------------------------------------------------------------------------------------------------ */
 
 static int is_of(const bad_case_t *c, const char *slot) {
-    const char *at = strstr(c->slots, slot);
-    return at && (at[strlen(slot)] == ' ' || at[strlen(slot)] == '\0');
+    size_t n = strlen(slot);
+    for (const char *at = c->slots; (at = strstr(at, slot)); at += n)
+        if ((at == c->slots || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+            return 1;
+    return 0;
 }
 
-static const char *current; /* slot of the probe that the child runs; set before the fork */
+static const abi_entry_t *current; /* slot of the probe that the child runs; set before the fork */
 
 static int start_anew(abi_rig_t *rig, abi_stage_t stage) {
     abi_rig_end(rig);
@@ -75,7 +78,8 @@ static void compare_futures(abi_rig_t *rig, uint64_t alone) {
     if (!abi_rig_train(rig, N_LATER_STEPS, ABI_RULE_USABLE))
         return;
     abi_check(rig->probe, ABI_RULE_UNCHANGED, !alone || abi_rig_hash(rig) == alone,
-              "%s: %u steps with refused calls between end in another state than without them", current, rig->n_steps);
+              "%s: %u steps with refused calls between end in another state than without them", current->name,
+              rig->n_steps);
 }
 
 /* What create refuses of a text, check refuses. */
@@ -93,13 +97,13 @@ static void check_text(abi_rig_t *rig, const abi_args_t *a, const bad_case_t *c)
 static void run_cases(abi_probe_t *probe) {
     static abi_rig_t rig;
     static abi_args_t args;
-    abi_stage_t stage = strcmp(current, "bind_params") == 0 ? ABI_CREATED : ABI_ACTIVE;
+    abi_stage_t stage = strcmp(current->name, "bind_params") == 0 ? ABI_CREATED : ABI_ACTIVE;
     uint64_t alone = abi_rig_hash_alone(probe, 1, N_LATER_STEPS + (stage == ABI_ACTIVE ? ABI_RIG_STEPS : 0));
     if (!abi_rig_open(&rig, probe, probe->plugin) || !abi_rig_start(&rig, stage))
         return;
     for (size_t i = 0; i < N_CASES; i++) {
         const bad_case_t *c = &cases[i];
-        if (!is_of(c, current) || !abi_args_fill(&args, &rig, "zf_plugin_t", current))
+        if (!is_of(c, current->name) || !abi_args_fill(&args, &rig, current->owner, current->name))
             continue;
         c->spoil(&args);
         check_text(&rig, &args, c);
@@ -120,12 +124,10 @@ void abi_case_probes(abi_probe_t *probe) {
     size_t n, c;
     const abi_entry_t *entries = abi_table(&n);
     for (size_t i = 0; i < n; i++) {
-        if (strcmp(entries[i].owner, "zf_plugin_t") != 0)
-            continue;
-        current = entries[i].name;
-        for (c = 0; c < N_CASES && !is_of(&cases[c], current);)
+        current = &entries[i];
+        for (c = 0; c < N_CASES && !is_of(&cases[c], current->name);)
             c++;
         if (c < N_CASES)
-            abi_probe_run(probe, current, run_cases);
+            abi_probe_run(probe, current->name, run_cases);
     }
 }

@@ -209,12 +209,56 @@ static void run_chain(abi_rig_t *rig) {
         zf_chained_t head;
         uint64_t rest[4];
     } first = {{sizeof first, 0, "zf-conform.first/1", &last}, {1, 2, 3, 4}};
-    rig->create.next = rig->step.next = rig->bind_next = rig->decls[1].next = &first;
+    rig->create.next = rig->step.next = rig->bind_next = rig->decls[1].next = rig->items[1].next = &first;
     zf_status_t st = abi_rig_create(rig);
     if (st >= 0)
         st = abi_rig_bind(rig, NULL);
     if (abi_rig_check(rig, ABI_RULE_NEXT, st == ZF_OK, "a chain that may be passed over", st))
         abi_rig_train(rig, 1, ABI_RULE_NEXT);
+}
+
+/* ---- the host's update rule -------------------------------------------------------------------------------------- */
+
+static float weight_of(uint32_t param, uint64_t element) { return (float)(1000 * (param + 1) + element); }
+
+static int32_t number_elements(void *ctx, const zf_rule_update_t *u) {
+    (void)ctx;
+    for (uint64_t i = 0; i < u->n_elems; i++)
+        u->w[i] = weight_of(u->param, u->index ? u->index[i] : u->first + i);
+    return 0;
+}
+
+static void check_numbered(abi_rig_t *rig, uint32_t param) {
+    float values[ABI_RIG_MAX_ELEMS];
+    zf_export_item_t item = {.struct_size = sizeof item, .id = rig->ids[param], .dst = values, .dst_nbytes = 4};
+    uint64_t n = 1;
+    for (int d = 0; d < rig->tensors[param].dl.ndim; d++)
+        n *= (uint64_t)rig->shapes[param][d];
+    item.dst_nbytes = 4 * n;
+    zf_status_t st = abi_rig_export(rig, &item);
+    if (!abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "export_params", st))
+        return;
+    for (uint64_t e = 0; e < n; e++)
+        if (!abi_check(rig->probe, ABI_RULE_ELEMENTS, values[e] == weight_of(item.id, e),
+                       "parameter %u: a rule that writes each element's number left %g in place of %g", item.id,
+                       (double)values[e], (double)weight_of(item.id, e)))
+            return;
+}
+
+/* Every element gets its number from the rule, in selected channels too. */
+static void run_elements(abi_rig_t *rig) {
+    static const zf_rule_callback_t callback = {
+        .struct_size = sizeof callback, .name = "numbers", .update = number_elements};
+    static const zf_group_decl_t group = {sizeof group, ZF_RULE_CALLBACK, &callback};
+    rig->group = &group;
+    zf_status_t st = abi_rig_create(rig);
+    if (st >= 0)
+        st = abi_rig_bind(rig, NULL);
+    if (!abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "bind_params with a rule of the host's", st) ||
+        !abi_rig_train(rig, 5, ABI_RULE_VALID))
+        return;
+    for (uint32_t i = 0; i < ABI_RIG_TRAINED; i++)
+        check_numbered(rig, i);
 }
 
 /* ---- what is announced ------------------------------------------------------------------------------------------- */
@@ -315,6 +359,7 @@ const abi_row_t abi_host_rows[] = {{"a host table that goes", ABI_OPEN, 0, run_h
                                    {"all parameters changed", ABI_ACTIVE, 0, run_all_changed},
                                    {"a record without its size", ABI_BOUND, 0, run_no_size},
                                    {"structs that others define", ABI_OPEN, 0, run_chain},
+                                   {"which elements a rule updates", ABI_OPEN, 0, run_elements},
                                    {"a fence of other memory", ABI_ACTIVE, 0, run_foreign_fence},
                                    {"a fence that does not come", ABI_ACTIVE, 0, run_late_fence},
                                    {"announcements", ABI_OPEN, 0, run_announcements},

@@ -29,7 +29,7 @@ static const zc_option_t table[] = {
               "every proof of the ABI against this library (default: ZFPLUGIN_PATH)"),
     ZC_OPTION("mocks", ZC_TEXT, AT(mocks), "DIR", "directory of same_names.so"),
     ZC_OPTION("print-layout", ZC_SWITCH, AT(is_print_layout), NULL,
-              "instead, the layout of the headers, as abi/layout/v0.11.txt holds it"),
+              "instead, the layout of the headers, as abi/layout/v0.12.txt holds it"),
     ZC_OPTION(
         "only", ZC_TEXT, AT(only), "NAME",
         "these probes alone: elf, entry, slots, cases, training, hosts, books, extent, state, order, storage, told, "

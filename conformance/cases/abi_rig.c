@@ -20,15 +20,15 @@ const char abi_rig_config[] =
 /* ---- the library ------------------------------------------------------------------------------------------------- */
 
 static const zf_plugin_t *negotiate(abi_probe_t *probe, zf_plugin_negotiate_fn entry) {
-    uint32_t abis[] = {ZF_ABI_0_11};
+    uint32_t abis[] = {ZF_ABI_0_12};
     zf_error_t err = {.struct_size = sizeof err};
     zf_bootstrap_t boot = {
         .struct_size = sizeof boot, .magic = ZF_BOOTSTRAP_MAGIC, .abis = abis, .n_abis = 1, .error = &err};
     int32_t st = entry(&boot);
     if (!abi_check(probe, ABI_RULE_NEGOTIATE, st == 0 && boot.plugin != NULL, "status %d: %s", st, err.message))
         return NULL;
-    abi_check(probe, ABI_RULE_NEGOTIATE, boot.chosen_abi == ZF_ABI_0_11, "chose %#x of %#x", boot.chosen_abi,
-              ZF_ABI_0_11);
+    abi_check(probe, ABI_RULE_NEGOTIATE, boot.chosen_abi == ZF_ABI_0_12, "chose %#x of %#x", boot.chosen_abi,
+              ZF_ABI_0_12);
     return boot.plugin;
 }
 
@@ -208,11 +208,14 @@ zf_status_t abi_rig_create(abi_rig_t *rig) {
     return ABI_CALL(rig, rig->table->create(&rig->create, &rig->instance, &rig->err));
 }
 
-zf_status_t abi_rig_bind(abi_rig_t *rig, zf_layout_t *out) {
+zf_status_t abi_rig_bind(abi_rig_t *rig, zf_bind_report_t *out) {
     zf_bind_args_t args = {.struct_size = sizeof args,
                            .decls = rig->decls,
                            .n_decls = ABI_RIG_PARAMS,
                            .decl_size = sizeof rig->decls[0],
+                           .groups = rig->group,
+                           .n_groups = rig->group != NULL,
+                           .group_size = sizeof *rig->group,
                            .next = rig->bind_next};
     zf_status_t st = ABI_CALL(rig, rig->table->bind_params(rig->instance, &args, rig->ids, out, &rig->err));
     for (uint32_t i = 0; i < ABI_RIG_TRAINED; i++)
@@ -275,7 +278,7 @@ static int release(abi_rig_t *rig) {
 }
 
 int abi_rig_start(abi_rig_t *rig, abi_stage_t stage) {
-    zf_layout_t layout = {.struct_size = sizeof layout};
+    zf_bind_report_t layout = {.struct_size = sizeof layout};
     if (!has_slots(rig->table))
         return 0; /* reported under TABLE */
     if (stage == ABI_RELEASED)

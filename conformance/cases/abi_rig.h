@@ -58,7 +58,8 @@ typedef struct abi_rig {
     zf_step_args_t step;
     zf_stream_t stream;
     zf_create_args_t create;
-    const void *bind_next; /* chained to the arguments of bind_params */
+    const void *bind_next;        /* chained to the arguments of bind_params */
+    const zf_group_decl_t *group; /* the rule of all parameters; NULL: AdamW, unsaid */
     uint32_t ids[ABI_RIG_PARAMS];
     uint32_t n_steps;
     uint32_t seed;
@@ -79,11 +80,11 @@ void abi_rig_describe(abi_rig_t *rig, uint32_t seed);
 /* A call of the rig's plugin: the host table's functions know that a hook runs, and on which thread. Its status. */
 #define ABI_CALL(rig, call) (abi_host_enter(&(rig)->host), abi_host_left(&(rig)->host, (call)))
 
-/* Single hooks with what the rig describes. bind_params: every group has AdamW, unsaid; out may be NULL. deliver: n
+/* Single hooks with what the rig describes. bind_params: out may be NULL. deliver: n
  * gradients from number `first` on. step: the first n gradients, and the step; report may be NULL, else it is zeroed
  * before. quiesce: DRAIN or FLUSH. */
 zf_status_t abi_rig_create(abi_rig_t *rig);
-zf_status_t abi_rig_bind(abi_rig_t *rig, zf_layout_t *out);
+zf_status_t abi_rig_bind(abi_rig_t *rig, zf_bind_report_t *out);
 zf_status_t abi_rig_deliver(abi_rig_t *rig, uint32_t first, uint32_t n);
 zf_status_t abi_rig_step(abi_rig_t *rig, uint32_t n, zf_step_report_t *report);
 zf_status_t abi_rig_export(abi_rig_t *rig, const zf_export_item_t *item);

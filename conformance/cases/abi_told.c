@@ -67,7 +67,7 @@ static void try_key(keys_t *k) {
             *end = '\0', end += 3;
         try_alternative(k, rest);
     }
-    try_value(k, k->key.deflt, 1);
+    try_value(k, k->key.default_value, 1);
 }
 
 static void probe_keys(abi_rig_t *rig) {
@@ -79,7 +79,7 @@ static void probe_keys(abi_rig_t *rig) {
         k.key = (zf_config_key_t){.struct_size = sizeof k.key};
         zf_status_t st = k.ext->key(i, &k.key, NULL);
         if (abi_check(rig->probe, ABI_RULE_KEYS,
-                      st == ZF_OK && k.key.section && k.key.key && k.key.range && k.key.deflt,
+                      st == ZF_OK && k.key.section && k.key.key && k.key.range && k.key.default_value,
                       "key(%u) of %u returned %d, or gives no name", i, n, st))
             try_key(&k);
     }

@@ -157,9 +157,6 @@ static void count_a_step(abi_rig_t *rig) {
     begin_hook(rig);
     st = rig->table->poll(rig->instance, &report, NULL);
     end_hook(rig, st, "poll");
-    begin_hook(rig);
-    st = rig->table->param_release(rig->instance, NULL, 0, 0, &rig->stream, NULL);
-    end_hook(rig, st, "param_release");
 }
 
 static void run_allocations(abi_rig_t *rig) {

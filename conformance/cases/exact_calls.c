@@ -50,10 +50,11 @@ int zx_host_fetch_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n) 
 }
 
 int zx_host_release_items(zx_host_t *h, const zf_param_item_t *items, uint32_t n) {
-    if (h->is_dry)
+    const zf_shards_ext_t *shards = h->zf->get_extension(ZF_EXT_SHARDS);
+    if (h->is_dry || !shards)
         return 0;
     return -zx_is_call_bad(h, "param_release",
-                           h->zf->param_release(h->instance, n ? items : NULL, n, sizeof *items, &h->stream, &h->err));
+                           shards->param_release(h->instance, n ? items : NULL, n, sizeof *items, &h->stream, &h->err));
 }
 
 void zx_host_write(zx_host_t *h, zx_array_t *array, const void *values) {

@@ -230,13 +230,16 @@ void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n) {
     uint32_t n_grads = 0;
     for (uint32_t i = 0; i < n; i++) {
         int is_async = !h->is_async && h->c->is_async_read && zx_chance(&h->c->rng, 80);
+        int is_lent = (h->is_async || is_async) && has_done && is_late && zx_chance(&h->buffer_rng, 50);
         buffers[i] = h->is_on_gpu ? prepare_on_gpu(h, &items[i]) : prepare(h, &items[i]);
         is_borrowed[i] = h->is_async || is_async;
         if (!buffers[i])
             continue;
         grads[n_grads] = (zf_grad_item_t){.struct_size = sizeof *grads,
                                           .id = h->c->params[items[i].param].id,
-                                          .flags = items[i].flags | (is_async ? ZF_GRAD_ASYNC_READ : 0),
+                                          .flags = items[i].flags | (is_lent    ? ZF_GRAD_LENT
+                                                                     : is_async ? ZF_GRAD_ASYNC_READ
+                                                                                : 0),
                                           .tensor = &buffers[i]->array.tensor};
         n_grads += cut(h, &items[i], &grads[n_grads]);
     }

@@ -80,7 +80,7 @@ static int is_as_planned(zx_host_t *h, const char *name, uint64_t said) {
 
 /* By the driver's. What can be released is given in whole MiB. What several ranks gather is not page-locked, but words
  * of NCCL's communicators are: a page for each lane of each. */
-static int is_as_given(zx_host_t *h, const zx_given_t *before, const zf_layout_t *said) {
+static int is_as_given(zx_host_t *h, const zx_given_t *before, const zf_bind_report_t *said) {
     const uint64_t words_nbytes = h->c->ranks && zs_is_by_nccl(h->c->ranks) ? 4 * 2 * 4096 : 0;
     zx_given_t now;
     if (h->is_dry || can_release(h) || !zx_device_given(&now))
@@ -113,7 +113,7 @@ static int leave_room(zx_host_t *h, const zf_bind_args_t *to_bind) {
     return 0;
 }
 
-static int bind(zx_host_t *h, zf_layout_t *out_layout) {
+static int bind(zx_host_t *h, zf_bind_report_t *out_report) {
     zf_param_decl_t decls[ZX_MAX_PARAMS];
     uint32_t ids[ZX_MAX_PARAMS];
     zf_group_decl_t groups[ZX_MAX_GROUPS];
@@ -141,10 +141,10 @@ static int bind(zx_host_t *h, zf_layout_t *out_layout) {
         zx_device_sync();
     for (uint32_t i = 0; i < h->c->n_params; i++)
         ids[i] = i;
-    if (h->is_on_gpu && !h->is_dry && out_layout && leave_room(h, &args))
+    if (h->is_on_gpu && !h->is_dry && out_report && leave_room(h, &args))
         return -1;
     if (!h->is_dry &&
-        zx_is_call_bad(h, "bind_params", h->zf->bind_params(h->instance, &args, ids, out_layout, &h->err)))
+        zx_is_call_bad(h, "bind_params", h->zf->bind_params(h->instance, &args, ids, out_report, &h->err)))
         return -1;
     for (uint32_t i = 0; i < h->c->n_params; i++)
         h->c->params[i].id = ids[i];
@@ -180,7 +180,7 @@ static void set_mode(unsigned mode) { (void)mode; }
 
 /* The threads of a host that flushes denormals begin with that mode, and so do those that a plugin starts here. */
 static int make_threads(zx_host_t *h) {
-    zf_layout_t layout = {.struct_size = sizeof layout};
+    zf_bind_report_t layout = {.struct_size = sizeof layout};
     zx_given_t given = {0};
     unsigned was = flush_denormals(h->c->is_flushing);
     int st = 0;

@@ -91,6 +91,8 @@ static void step(zx_run_t *run) {
     count_missed(run);
     choose_clip_norm(run);
     step_oracle(run, groups, c->norm_kind ? &norm : NULL, flags);
+    if (c->norm_kind && run->reports[zo_n_steps(run->oracle)].is_applied && run->host.step % 2)
+        flags |= ZF_STEP_NORM_OF_ALL;
     zf_status_t st = zx_host_step(&run->host, groups, flags, c->norm_kind ? &norm : NULL, &report);
     if (st >= 0)
         zx_run_check_report(run, st, is_wait, &report);

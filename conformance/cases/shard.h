@@ -25,8 +25,7 @@
 #include <string.h>
 
 #include "exact_case.h"
-#include "zf/ext/collectives.h"
-#include "zf/ext/draft/nodes.h"
+#include "zf/ext/draft/collectives.h"
 
 /* What a rank does wrong on purpose, at its third step or before. */
 typedef enum zs_fault {

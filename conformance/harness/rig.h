@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "zf/ext/collectives.h"
 #include "zf/ext/cpu.h"
+#include "zf/ext/draft/collectives.h"
 #include "zf_loader.h"
 
 /* How the host computes and hands over its gradients. */

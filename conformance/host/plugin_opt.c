@@ -22,7 +22,7 @@ typedef struct plugin_optimizer {
     zf_host_t host;
     zf_instance_t *instance;
     uint32_t *ids; /* [base.params->n] */
-    zf_layout_t layout;
+    zf_bind_report_t layout;
     zf_stream_t stream;
     const host_compute_t *compute; /* NULL: the processor */
     zf_fence_t *read;              /* [base.params->n] on a device: until when a gradient is read */

@@ -189,7 +189,7 @@ static zf_status_t key(uint32_t i, zf_config_key_t *out, zf_error_t *err) {
         strcmp(out->key, "update_interval") == 0)
         out->range = "1..128 | auto";
     if (st == ZF_OK && out->struct_size == sizeof *out && IS(key_default_wrong) && strcmp(out->key, "topk_ratio") == 0)
-        out->deflt = "10 %";
+        out->default_value = "10 %";
     return st;
 }
 

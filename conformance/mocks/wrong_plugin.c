@@ -134,7 +134,7 @@ static void spoil_decl(zf_param_decl_t *d) {
         d->n_batch_axes = 0;
 }
 
-static void spoil_layout(zf_layout_t *l) {
+static void spoil_report_of_bind(zf_bind_report_t *l) {
     if (IS(layout_elems))
         l->n_elems++;
     if (IS(layout_halved))
@@ -156,24 +156,46 @@ static void keep_visible(const zf_param_decl_t *decls, uint32_t n) {
     }
 }
 
+static zf_rule_callback_t true_rule;
+
+static int32_t update_behind(void *ctx, const zf_rule_update_t *update) {
+    zf_rule_update_t mine = *update;
+    mine.first++;
+    return true_rule.update(ctx, &mine);
+}
+
+/* The only group, with a rule of the host's in front of which stands the one above. */
+static const zf_group_decl_t *spoil_rule(const zf_bind_args_t *args) {
+    static zf_rule_callback_t callback;
+    static zf_group_decl_t group;
+    if (!IS(elements_off) || args->n_groups != 1 || args->groups->rule != ZF_RULE_CALLBACK)
+        return args->groups;
+    group = *args->groups;
+    callback = true_rule = *group.callback;
+    callback.update = update_behind;
+    group.callback = &callback;
+    return &group;
+}
+
 static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *args, uint32_t *out_ids,
-                               zf_layout_t *out_layout, zf_error_t *err) {
+                               zf_bind_report_t *out_report, zf_error_t *err) {
     static zf_param_decl_t decls[MAX_PARAMS];
     zf_bind_args_t mine;
     if (IS(count_ignored) && instance && args && args->n_decls == 0)
         return ZF_OK;
     if (!args || args->struct_size != sizeof mine || args->decl_size != sizeof *decls || args->n_decls > MAX_PARAMS ||
         !args->decls)
-        return wrong_told("bind_params", real->bind_params(instance, args, out_ids, out_layout, err), err);
+        return wrong_told("bind_params", real->bind_params(instance, args, out_ids, out_report, err), err);
     mine = *args;
     mine.decls = decls;
+    mine.groups = spoil_rule(args);
     memcpy(decls, args->decls, mine.n_decls * sizeof *decls);
     for (uint32_t i = 0; i < mine.n_decls; i++) {
         if (IS(null_crash))
             (void)((const volatile zf_tensor_t *)decls[i].tensor)->dl.ndim;
         spoil_decl(&decls[i]);
     }
-    zf_status_t st = wrong_told("bind_params", real->bind_params(instance, &mine, out_ids, out_layout, err), err);
+    zf_status_t st = wrong_told("bind_params", real->bind_params(instance, &mine, out_ids, out_report, err), err);
     wrong_in_bind();
     wrong_lose(IS(leak_per_bind));
     if (st < 0)
@@ -181,8 +203,8 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *ar
     if (IS(empty_refused) && has_empty(decls, mine.n_decls))
         return wrong_refuse(err, ZF_ERR_SHAPE);
     keep_visible(args->decls, mine.n_decls);
-    if (out_layout)
-        spoil_layout(out_layout);
+    if (out_report)
+        spoil_report_of_bind(out_report);
     return st;
 }
 
@@ -448,11 +470,6 @@ static zf_status_t fence_wait(zf_instance_t *instance, const zf_fence_t *fence, 
     return IS(fence_taken) && st == ZF_ERR_ARGUMENT && fence && fence->kind == ZF_FENCE_HOST_COUNTER ? ZF_OK : st;
 }
 
-static zf_status_t param_release(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
-                                 const zf_stream_t *stream, zf_error_t *err) {
-    return wrong_told("param_release", real->param_release(instance, items, n, elem_size, stream, err), err);
-}
-
 /* Reads all that a size promises. */
 static void read_all(const void *given, uint32_t nbytes) {
     for (uint32_t i = 0; i < nbytes; i++)
@@ -491,11 +508,19 @@ static zf_status_t export_params(zf_instance_t *instance, const zf_export_item_t
     return st;
 }
 
+static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
+    zf_status_t st = real->describe(out, err);
+    if (IS(devices_unsaid) && st >= 0 && out->struct_size == sizeof *out)
+        out->device_types = 0;
+    return st;
+}
+
 /* ---- the entry --------------------------------------------------------------------------------------------------- */
 
 static void wrap(const zf_plugin_t *plugin) {
     real = plugin;
     table = *real;
+    table.describe = describe;
     table.create = create;
     table.destroy = destroy;
     table.bind_params = bind_params;
@@ -506,7 +531,6 @@ static void wrap(const zf_plugin_t *plugin) {
     table.poll = IS(slot_missing) ? NULL : poll_once;
     table.param_fetch = param_fetch;
     table.fence_wait = fence_wait;
-    table.param_release = param_release;
     table.quiesce = quiesce;
     table.export_params = export_params;
     table.get_extension = wrong_extension;
@@ -517,7 +541,7 @@ static void wrap(const zf_plugin_t *plugin) {
 
 /* The true plugin's answer; a habit serves whatever ABI is asked for. */
 static int32_t negotiate(zf_plugin_negotiate_fn entry, zf_bootstrap_t *boot) {
-    static const uint32_t own = ZF_ABI_0_11;
+    static const uint32_t own = ZF_ABI_0_12;
     if (!IS(any_abi) || !boot)
         return entry(boot);
     zf_bootstrap_t mine = *boot;

@@ -55,12 +55,14 @@ static uint64_t update(const zfi_kernels_t *kernels, const zfi_data_t *data, uin
     const zfi_data_param_t *param = &data->params[matrix->param];
     const uint32_t *n = data->counts_per_channel ? data->n + matrix->index_base : data->n + number;
     const zfi_place_t shown = zfi_shown_place(matrix);
+    const zfi_elements_t elements = {zfi_rounding_base(matrix->param) + matrix->param_offset, matrix->cols,
+                                     selected_part(data, matrix)};
     zfi_run_ahead_t job = {.w = data->w + matrix->sel_base,
                            .m = data->m ? data->m + matrix->sel_base : NULL,
                            .v = data->v ? data->v + matrix->sel_base : NULL,
                            .grad = data->grad + matrix->grad_base,
                            .grad_dtype = param->grad_dtype,
-                           .sub = selected_part(data, matrix),
+                           .sub = elements.sub,
                            .place = matrix->place,
                            .scalars = data->scalars,
                            .cols = data->digests ? matrix->cols : 0};
@@ -71,7 +73,7 @@ static uint64_t update(const zfi_kernels_t *kernels, const zfi_data_t *data, uin
     } else {
         data->scalars[0] = zfi_rule_scalars(param->rule, hyper, s, *n);
     }
-    uint64_t moved = param->host_rule ? data->host_run_ahead(param->host_rule, &job, hyper, n)
+    uint64_t moved = param->host_rule ? data->host_run_ahead(param->host_rule, &job, &elements, hyper, n)
                                       : kernels->run_ahead[param->rule](&job);
     if (matrix->shown)
         kernels->scatter(&shown, &job.sub, job.w);

@@ -68,8 +68,8 @@ zf_status_t zfi_reserved_check(uint32_t reserved0, const char *name, zf_error_t 
     return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "abi", "%s: reserved0 = %u; it must be 0", name, reserved0);
 }
 
-zf_status_t zfi_chain_check(const void *next, const char *name, zf_error_t *err) {
-    const zf_chained_t *at = next;
+zf_status_t zfi_chain_check(zf_status_t st, const void *const *next, const char *name, zf_error_t *err) {
+    const zf_chained_t *at = st ? NULL : *next;
     for (uint32_t i = 0; at; i++, at = at->next) {
         if (i == MOST_CHAINED)
             return zfi_error(err, ZF_ERR_ARGUMENT, "abi", "%s: next: more than %d structs, or a ring", name,
@@ -86,7 +86,7 @@ zf_status_t zfi_chain_check(const void *next, const char *name, zf_error_t *err)
             return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "abi",
                              "%s: next: \"%.64s\" is required, and this version does not know it", name, at->id);
     }
-    return ZF_OK;
+    return st;
 }
 
 zf_status_t zfi_struct_need_out(const void *out, const char *name, const char *origin, zf_error_t *err) {

@@ -16,7 +16,7 @@
 
 #include "base/member.h"
 #include "device/device.h"
-#include "zf/ext/collectives.h"
+#include "zf/ext/draft/collectives.h"
 
 typedef struct zfi_comm zfi_comm_t;
 
@@ -67,12 +67,12 @@ typedef struct zfi_comm_ops {
 
 /* One rank: nothing moves. */
 extern const zfi_comm_ops_t zfi_comm_self;
-/* The host's zf.collectives/1: host memory alone. */
+/* The host's zf.collectives/0: host memory alone. */
 extern const zfi_comm_ops_t zfi_comm_host;
-/* NCCL for the device's memory, and the host's zf.collectives/1 for its own. */
+/* NCCL for the device's memory, and the host's zf.collectives/0 for its own. */
 extern const zfi_comm_ops_t zfi_comm_nccl;
 
-/* [control] A copy of the host's zf.collectives/1; *out_is_offered: it has one. ZF_ERR_ABI names what a table lacks of
+/* [control] A copy of the host's zf.collectives/0; *out_is_offered: it has one. ZF_ERR_ABI names what a table lacks of
  * that which zfi_comm_host needs: its rank would train alone. */
 zf_status_t zfi_comm_read_table(const zf_host_t *host, zf_collectives_ext_t *out, int *out_is_offered, zf_error_t *err);
 

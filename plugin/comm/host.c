@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/comm/host.c - the transport over zf.collectives/1 of the host (contract in comm.h).
+/* plugin/comm/host.c - the transport over zf.collectives/0 of the host (contract in comm.h).
  *
  * An exchange is started, then asked for until it is over: at first without a pause, since a small one between ranks
  * that are in step takes microseconds, then with longer and longer ones. Where it does not end, the roll is called. */

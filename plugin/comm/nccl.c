@@ -2,7 +2,7 @@
 /* plugin/comm/nccl.c - the transport over NCCL (contract in comm.h).
  *
  * Model. What lies in the device's memory goes by NCCL, on the stream that the exchange names; what lies in the host's
- * goes by the host's zf.collectives/1, which also carry the ids that NCCL begins with. NCCL moves bytes as any
+ * goes by the host's zf.collectives/0, which also carry the ids that NCCL begins with. NCCL moves bytes as any
  * transport does: an all-to-all is a group of sends and receives. It sums where it is asked to. Each direction of a
  * process group has a communicator of its own, gradients and values, so that neither waits for the other; they are made
  * without blocking: those of group 0 in create, those of others with their first exchange, since exchanges have an

@@ -434,7 +434,7 @@ static void set_defaults(zfi_config_t *config) {
     memset(config, 0, sizeof *config);
     config->block_elems = ZFI_BLOCK_ELEMS;
     for (uint32_t i = 0; i < ZFI_N_KEYS; i++)
-        zfi_key_set(zfi_key_at(i), zfi_key_at(i)->deflt, config);
+        zfi_key_set(zfi_key_at(i), zfi_key_at(i)->default_value, config);
 }
 
 zf_status_t zfi_config_parse(const char *text, uint64_t text_nbytes, const char *where, const char *const *overrides,
@@ -541,7 +541,7 @@ zf_status_t zfi_config_key(uint32_t i, zf_config_key_t *out, zf_error_t *err) {
                              .key = key->name,
                              .type = zfi_key_type_name(key->type),
                              .range = key->range,
-                             .deflt = key->deflt,
+                             .default_value = key->default_value,
                              .doc = key->doc};
     return ZF_OK;
 }

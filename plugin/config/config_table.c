@@ -100,7 +100,7 @@ static const zfi_key_t keys[] = {
      "Pin the number that the log says. all: nothing is on the host, and the keys of selection, windows and threads "
      "have no effect. Several ranks: of each; from stage 1 on a rank keeps its slices of the resident blocks."},
     {"shard", "stage", ZFI_KEY_INT, MEMBER(stage), 0, 3, NULL, "0 | 1 | 2 | 3", "0",
-     "Several ranks (the trainer offers zf.collectives/1): what each of them keeps. 0: all of the optimizer's state. "
+     "Several ranks (the trainer offers zf.collectives/0): what each of them keeps. 0: all of the optimizer's state. "
      "1: host state, slots and the work of replays of its slices: a share of the rows of every matrix. Gradients are "
      "summed over the ranks in either; from 1 on each rank gets and keeps the sums of its slices only, which is half "
      "of what travels. Their memory is that and a few buckets; best where gradients come with LAST, in the reversed "
@@ -118,7 +118,7 @@ static const zfi_key_t keys[] = {
      "less towards the end of the backward pass: halves of what is left, down to a sixteenth of a bucket."},
     {"shard", "transport", ZFI_KEY_CHOICE, MEMBER(transport), 0, 0, transports,
      "host | nccl | host_two_level | nccl_two_level | nccl_native", "host",
-     "Several ranks: by what gradients and values are exchanged. host: by the trainer's zf.collectives/1, on CUDA in "
+     "Several ranks: by what gradients and values are exchanged. host: by the trainer's zf.collectives/0, on CUDA in "
      "page-locked memory. nccl: CUDA only, by libnccl.so.2, on the device; the trainer's collectives start it and "
      "carry the rest. ..._two_level: gradients are summed inside each machine first, then between machines, and values "
      "go the other way, so that a network card carries a share of them instead of all; machines have as many ranks "
@@ -336,7 +336,7 @@ static zfi_value_result_t set_text(const zfi_key_t *key, const char *text, char 
     if (strlen(text) >= key->nbytes)
         return ZFI_VALUE_RANGE;
     memset(member, 0, key->nbytes); /* configurations are compared as bytes */
-    if (strcmp(text, key->deflt) != 0)
+    if (strcmp(text, key->default_value) != 0)
         memcpy(member, text, strlen(text));
     return ZFI_VALUE_OK;
 }
@@ -402,7 +402,7 @@ void zfi_key_print(const zfi_key_t *key, const zfi_config_t *config, char *buf, 
         else
             print_real(real, buf, nbytes);
     } else if (key->type == ZFI_KEY_TEXT) {
-        snprintf(buf, nbytes, "%s", *(const char *)member ? (const char *)member : key->deflt);
+        snprintf(buf, nbytes, "%s", *(const char *)member ? (const char *)member : key->default_value);
     } else if (key->type == ZFI_KEY_INT && key->nbytes == sizeof wide) {
         memcpy(&wide, member, sizeof wide);
         snprintf(buf, nbytes, "%llu", (unsigned long long)wide);

@@ -33,7 +33,7 @@ typedef struct zfi_key {
     double min, max;
     const zfi_choice_t *choices; /* a number may have words, too: each stands for a value outside its range */
     const char *range;           /* as the user reads it */
-    const char *deflt;
+    const char *default_value;
     const char *doc;
 } zfi_key_t;
 

@@ -35,7 +35,7 @@ static int is_changed(const zfi_config_t *config, const zfi_key_t *key) {
         return strcmp(value, "2") != 0;
     if (strcmp(key->name, "mode") == 0) /* windows may follow from another key, which is named then */
         return config->mode == ZFI_MODE_MEAN;
-    return strcmp(value, key->deflt) != 0;
+    return strcmp(value, key->default_value) != 0;
 }
 
 /* The setting without which the key has no effect, where it is not met; else NULL. */

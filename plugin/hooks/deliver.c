@@ -25,7 +25,7 @@
 enum {
     KINDS = ZF_GRAD_PART | ZF_GRAD_TOTAL,
     ENDS = ZF_GRAD_MORE | ZF_GRAD_LAST | ZF_GRAD_UNKNOWN,
-    KNOWN_FLAGS = KINDS | ENDS | ZF_GRAD_REPLACE | ZF_GRAD_ASYNC_READ
+    KNOWN_FLAGS = KINDS | ENDS | ZF_GRAD_REPLACE | ZF_GRAD_ASYNC_READ | ZF_GRAD_LENT
 };
 
 typedef struct checked_item {
@@ -107,7 +107,7 @@ static zf_status_t check_range(const zf_grad_item_t *item, const zfi_param_t *pa
 static zf_status_t check_item(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t i, uint32_t elem_size,
                               checked_item_t *out, zf_error_t *err) {
     zf_grad_item_t item;
-    zf_status_t st = ZFI_READ_ITEM(&item, items, i, elem_size, zf_grad_item_t, err);
+    zf_status_t st = ZFI_READ_ITEM_CHAINED(&item, items, i, elem_size, zf_grad_item_t, err);
     if (!st)
         st = zfi_reserved_check(item.reserved0, "zf_grad_item_t", err);
     if (st)
@@ -117,7 +117,7 @@ static zf_status_t check_item(zf_instance_t *inst, const zf_grad_item_t *items, 
                          inst->run->n_params);
     const zfi_param_t *named = &inst->run->params[item.id];
     out->param = &inst->run->params[named->owner];
-    out->flags = item.flags;
+    out->flags = item.flags & ZF_GRAD_LENT ? item.flags | ZF_GRAD_ASYNC_READ : item.flags;
     st = check_flags(item.flags, named->name, err);
     if (!st && (out->param->flags & ZF_PARAM_FROZEN))
         st = zfi_error(err, ZF_ERR_PARAM, "grads_ready", "\"%s\" was declared frozen: it takes no gradient",

@@ -123,7 +123,7 @@ static zf_status_t plan(const zf_plan_args_t *given, zf_plan_t *out, zf_error_t 
     zf_plan_args_t args;
     zf_plan_t result;
     zfi_comm_t ranks;
-    zf_status_t st = ZFI_READ(&args, given, zf_plan_args_t, err);
+    zf_status_t st = ZFI_READ_CHAINED(&args, given, zf_plan_args_t, err);
     if (!st)
         st = zfi_struct_need_out(out, "zf_plan_t", "plan", err);
     if (!st && args.rank >= (args.n_ranks ? args.n_ranks : 1))

@@ -6,9 +6,10 @@
 
 #include "base/error.h"
 #include "base/struct.h"
+#include "device/device.h"
 #include "hooks/hooks.h"
 #include "zf/bootstrap.h"
-#include "zf/ext/collectives.h"
+#include "zf/ext/draft/collectives.h"
 #include "zf/plugin.h"
 #include <zfi_build.h> /* written when the build is configured */
 
@@ -34,16 +35,25 @@ enum { MOST_ABIS = 64 };
 #endif
 #define BUILD "cpu backend (" INSTRUCTION_SETS "); " COMPILER "; " ZFI_BUILD_FLAGS "; git " ZFI_BUILD_GIT
 
+/* A backend that was not built in has no memory to give. */
+static uint64_t device_types(void) {
+    uint64_t types = 0;
+    for (uint32_t i = 0; i < zfi_n_backends; i++)
+        types |= (uint64_t)(zfi_backends[i]->alloc != NULL) << zfi_backends[i]->device_type;
+    return types;
+}
+
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
     const zf_description_t description = {
         .struct_size = sizeof description,
-        .abi = ZF_ABI_0_11,
+        .abi = ZF_ABI_0_12,
         .name = "libzfplugin",
         .version = ZFI_VERSION,
         .build = BUILD,
         .required_extensions = "",
         .optional_extensions = ZF_EXT_COLLECTIVES,
         .provided_extensions = zfi_provided_extensions,
+        .device_types = device_types(),
     };
     zf_status_t st = zfi_struct_need_out(out, "zf_description_t", "describe", err);
     if (!st)
@@ -53,7 +63,7 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
 
 static const zf_plugin_t table = {
     .struct_size = sizeof table,
-    .abi = ZF_ABI_0_11,
+    .abi = ZF_ABI_0_12,
     .describe = describe,
     .create = zfi_create,
     .destroy = zfi_destroy,
@@ -64,7 +74,6 @@ static const zf_plugin_t table = {
     .step = zfi_step,
     .param_fetch = zfi_param_fetch,
     .fence_wait = zfi_fence_wait,
-    .param_release = zfi_param_release,
     .quiesce = zfi_quiesce,
     .export_params = zfi_export_params,
     .poll = zfi_poll,
@@ -130,14 +139,14 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
         st = check_program(bootstrap->error);
     if (st)
         return st;
-    if (!is_listed(bootstrap, ZF_ABI_0_11)) {
+    if (!is_listed(bootstrap, ZF_ABI_0_12)) {
         list_abis(bootstrap, theirs, sizeof theirs);
         return zfi_error_scoped(bootstrap->error, ZF_ERR_ABI, ZF_SCOPE_PROCESS, 0, "negotiate",
                                 "no common ABI: the host serves %s, this plugin (" ZFI_VERSION
                                 ") serves %u.%u; a major 0 must match exactly",
-                                theirs, ZF_ABI_MAJOR(ZF_ABI_0_11), ZF_ABI_MINOR(ZF_ABI_0_11));
+                                theirs, ZF_ABI_MAJOR(ZF_ABI_0_12), ZF_ABI_MINOR(ZF_ABI_0_12));
     }
-    bootstrap->chosen_abi = ZF_ABI_0_11;
+    bootstrap->chosen_abi = ZF_ABI_0_12;
     bootstrap->plugin = &table;
     return ZF_OK;
 }

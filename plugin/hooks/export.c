@@ -48,7 +48,7 @@ static zf_status_t check_export(zf_instance_t *inst, const zf_export_item_t *ite
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
         zf_export_item_t item;
-        st = ZFI_READ_ITEM(&item, items, i, elem_size, zf_export_item_t, err);
+        st = ZFI_READ_ITEM_CHAINED(&item, items, i, elem_size, zf_export_item_t, err);
         if (st)
             return st;
         if (item.id >= inst->run->n_params)

@@ -90,7 +90,8 @@ static zf_status_t digest(zf_instance_t *inst, const zf_tensor_t *const *tensors
 static const zf_digest_ext_t digest_ext = {
     .struct_size = sizeof digest_ext, .digest = digest, .written = zfi_written, .adopt = zfi_adopt};
 
-static const zf_shards_ext_t shards_ext = {.struct_size = sizeof shards_ext, .place = zfi_shard_place};
+static const zf_shards_ext_t shards_ext = {
+    .struct_size = sizeof shards_ext, .place = zfi_shard_place, .param_release = zfi_param_release};
 
 const void *zfi_get_extension(const char *id) {
     static const struct {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/hooks/fetch.c - param_fetch and param_release (contracts in zf/plugin.h).
+/* plugin/hooks/fetch.c - param_fetch (contract in zf/plugin.h), and zf.shards/0.
  *
  * With publish_lag = 0 this is where a closed window's values become visible (step/publisher.h), of the matrices that
  * are asked for.

@@ -17,8 +17,8 @@ void zfi_destroy(zf_instance_t *inst, const zf_destroy_args_t *args);
 /* Reads and checks the arguments of create into an engine, whose ranks (comm_ops, comm) are known: device table,
  * configuration. Nothing to free but the engine. */
 zf_status_t zfi_create_configure(const zf_create_args_t *given, zfi_engine_t *engine, zf_error_t *err);
-zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_bind_args_t *args, uint32_t *out_ids, zf_layout_t *out_layout,
-                            zf_error_t *err);
+zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_bind_args_t *args, uint32_t *out_ids,
+                            zf_bind_report_t *out_report, zf_error_t *err);
 /* Reads the arguments of bind_params, and checks what is not an array. */
 zf_status_t zfi_bind_read(const zf_bind_args_t *given, zf_bind_args_t *out, zf_error_t *err);
 /* rebind.c: bind_params where parameters are bound already; the hook has been entered */

@@ -188,9 +188,7 @@ static zf_status_t settle_ranks(zfi_engine_t *engine, zf_error_t *err) {
 }
 
 static zf_status_t read_args(const zf_create_args_t *given, zf_create_args_t *out, zf_error_t *err) {
-    zf_status_t st = ZFI_READ(out, given, zf_create_args_t, err);
-    if (!st)
-        st = zfi_chain_check(out->next, "zf_create_args_t", err);
+    zf_status_t st = ZFI_READ_CHAINED(out, given, zf_create_args_t, err);
     return st ? st : check_args(out, err);
 }
 
@@ -388,20 +386,20 @@ static void log_bound(const zf_instance_t *inst) {
 }
 
 zf_status_t zfi_bind_read(const zf_bind_args_t *given, zf_bind_args_t *out, zf_error_t *err) {
-    zf_status_t st = ZFI_READ(out, given, zf_bind_args_t, err);
+    zf_status_t st = ZFI_READ_CHAINED(out, given, zf_bind_args_t, err);
     if (!st && out->flags)
         st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "bind_params", "unknown flags 0x%x", out->flags);
-    return st ? st : zfi_chain_check(out->next, "zf_bind_args_t", err);
+    return st;
 }
 
 zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_bind_args_t *given, uint32_t *out_ids,
-                            zf_layout_t *out_layout, zf_error_t *err) {
+                            zf_bind_report_t *out_report, zf_error_t *err) {
     zf_bind_args_t args;
-    zf_layout_t layout;
+    zf_bind_report_t report;
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_CREATED | ZFI_IN_TRAINING, "bind_params", err);
     if (st)
         return st;
-    st = zfi_struct_check_out(out_layout, "zf_layout_t", err);
+    st = zfi_struct_check_out(out_report, "zf_bind_report_t", err);
     if (!st)
         st = zfi_bind_read(given, &args, err);
     if (!st)
@@ -411,8 +409,8 @@ zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_bind_args_t *given, ui
             inst->state = ZFI_STATE_BOUND;
         for (uint32_t i = 0; i < args.n_decls && out_ids; i++)
             out_ids[i] = i;
-        zfi_memory_layout(&inst->run->ranks, &layout);
-        zfi_struct_write(out_layout, &layout, sizeof layout);
+        zfi_memory_planned(&inst->run->ranks, &report);
+        zfi_struct_write(out_report, &report, sizeof report);
         log_bound(inst);
         zfi_auditing_bound(inst);
         warn_of_padding(inst);

@@ -34,7 +34,7 @@ static zf_status_t check_range(const zfi_param_t *params, const zf_param_item_t 
 static zf_status_t check_item(const zf_instance_t *inst, const zfi_named_list_t *list, uint32_t i, const char *origin,
                               zf_error_t *err) {
     zf_param_item_t item;
-    zf_status_t st = ZFI_READ_ITEM(&item, list->items, i, list->elem_size, zf_param_item_t, err);
+    zf_status_t st = ZFI_READ_ITEM_CHAINED(&item, list->items, i, list->elem_size, zf_param_item_t, err);
     if (!st)
         st = zfi_reserved_check(item.reserved0, "zf_param_item_t", err);
     if (st)

@@ -28,11 +28,6 @@ static zf_status_t check_args(const zf_instance_t *inst, const zf_quiesce_args_t
                          ZF_QUIESCE_DRAIN, ZF_QUIESCE_FLUSH);
     if (args->flags)
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "quiesce", "unknown flags 0x%x; need 0", args->flags);
-    if (args->items || args->n_items || args->elem_size)
-        return zfi_error(
-            err, ZF_ERR_UNSUPPORTED_FIELD, "quiesce",
-            "a list of %u parameters; this version quiesces all of them: items = NULL, n_items = 0, elem_size = 0",
-            args->n_items);
     if (args->deadline_ms && args->mode == ZF_QUIESCE_FLUSH && zfi_n_ranks(&inst->engine) > 1)
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "quiesce",
                          "deadline_ms = %u with FLUSH on %u ranks, some of which might give up and others not; need 0",
@@ -58,7 +53,7 @@ zf_status_t zfi_quiesce(zf_instance_t *inst, const zf_quiesce_args_t *given, zf_
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "quiesce", err);
     if (st)
         return st;
-    st = ZFI_READ(&args, given, zf_quiesce_args_t, err);
+    st = ZFI_READ_CHAINED(&args, given, zf_quiesce_args_t, err);
     if (!st)
         st = check_args(inst, &args, err);
     if (!st)

@@ -25,7 +25,7 @@ enum { MOST_NOTE = 65536 };
 
 /* Reads the arguments; allowed: flags of this call. */
 static zf_status_t read_args(const zf_state_args_t *given, uint32_t allowed, zf_state_args_t *out, zf_error_t *err) {
-    zf_status_t st = ZFI_READ(out, given, zf_state_args_t, err);
+    zf_status_t st = ZFI_READ_CHAINED(out, given, zf_state_args_t, err);
     if (!st && (out->flags & ~allowed))
         st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "state", "flags 0x%x; this call knows 0x%x", out->flags, allowed);
     return st;

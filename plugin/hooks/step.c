@@ -27,12 +27,11 @@
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
 
 static zf_status_t check_numbers(const zf_step_args_t *args, const char *origin, zf_error_t *err) {
-    uint32_t known = ZF_STEP_WAIT | ZF_STEP_DISCARD | ZF_STEP_EPOCH_END;
-    zf_status_t st = zfi_chain_check(args->next, "zf_step_args_t", err);
-    if (st)
-        return st;
+    uint32_t known = ZF_STEP_WAIT | ZF_STEP_DISCARD | ZF_STEP_EPOCH_END | ZF_STEP_NORM_OF_ALL;
     if (args->flags & ~known)
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, origin, "unknown flags 0x%x", args->flags);
+    if ((args->flags & ZF_STEP_NORM_OF_ALL) && !args->host_norm)
+        return zfi_error(err, ZF_ERR_ARGUMENT, origin, "ZF_STEP_NORM_OF_ALL speaks of host_norm, which is NULL");
     if (!isfinite(args->unscale) || args->unscale < 0)
         return zfi_error(err, ZF_ERR_ARGUMENT, origin, "unscale = %g; allowed: finite, > 0, or 0 for 1", args->unscale);
     if (!isfinite(args->clip_norm) || args->clip_norm < 0)
@@ -264,7 +263,7 @@ zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *given, zf_step_r
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "step", err);
     if (st)
         return st;
-    st = ZFI_READ(&args, given, zf_step_args_t, err);
+    st = ZFI_READ_CHAINED(&args, given, zf_step_args_t, err);
     if (!st)
         st = zfi_struct_check_out(out_report, "zf_step_report_t", err);
     if (!st)
@@ -299,7 +298,7 @@ zf_status_t zfi_announce(zf_instance_t *inst, const zf_step_args_t *given, zf_er
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING, "announce", err);
     if (st)
         return st;
-    st = ZFI_READ(&args, given, zf_step_args_t, err);
+    st = ZFI_READ_CHAINED(&args, given, zf_step_args_t, err);
     if (!st)
         st = check_numbers(&args, "announce", err);
     if (!st && !(args.flags & ZF_STEP_DISCARD))

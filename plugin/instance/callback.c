@@ -12,7 +12,9 @@
 /* A piece of state on its way through the updates. */
 typedef struct piece {
     uint64_t n_elems;
-    float *w, *m, *v; /* m, v NULL where the rule has none */
+    float *w, *m, *v;      /* m, v NULL where the rule has none */
+    uint64_t first_index;  /* of element 0, with zfi_rounding_base of its parameter */
+    const uint64_t *index; /* the elements' numbers in the parameter; NULL: they follow each other */
 } piece_t;
 
 static void fail(const zfi_group_rule_t *rule, int32_t code) {
@@ -26,8 +28,11 @@ static void call(const zfi_group_rule_t *rule, const piece_t *piece, const float
                  uint64_t n) {
     zf_rule_update_t update = {.struct_size = sizeof update,
                                .group = rule->group,
+                               .param = zfi_index_param(piece->first_index),
                                .n = n,
                                .n_elems = piece->n_elems,
+                               .first = zfi_index_element(piece->first_index),
+                               .index = piece->index,
                                .w = piece->w,
                                .m = rule->n_moments > 0 ? piece->m : NULL,
                                .v = rule->n_moments > 1 ? piece->v : NULL,
@@ -83,7 +88,11 @@ static void close_moments(const zfi_kernels_t *kernels, const zfi_replay_t *job,
 static void replay_piece(const zfi_group_rule_t *rule, const zfi_kernels_t *kernels, const zfi_replay_t *job,
                          const zfi_callback_window_t *window, uint64_t first, uint64_t n) {
     float g[ZFI_CALLBACK_ELEMS], m[ZFI_CALLBACK_ELEMS], v[ZFI_CALLBACK_ELEMS];
-    piece_t piece = {n, job->w + first, open_moments(job, job->m, first, n, m), open_moments(job, job->v, first, n, v)};
+    piece_t piece = {.n_elems = n,
+                     .w = job->w + first,
+                     .m = open_moments(job, job->m, first, n, m),
+                     .v = open_moments(job, job->v, first, n, v),
+                     .first_index = job->first_index + first};
     for (uint32_t k = 0; k < job->n_slots; k++) {
         scale(kernels, g, job->grads[k], job->grad_dtype, first, job->scalars[k].s, n);
         call(rule, &piece, g, &window->hyper[k], (uint64_t)window->n_before + k + 1);
@@ -120,20 +129,36 @@ static uint64_t digest_of(const zfi_kernels_t *kernels, const zfi_run_ahead_t *j
     return sum;
 }
 
+/* The indexes of n compact elements from `first` on; returns whether they follow each other. */
+static int list_elements(const zfi_elements_t *elements, uint64_t first, uint64_t n, uint64_t *out) {
+    const zfi_submatrix_t *sub = &elements->sub;
+    int is_run = 1;
+    for (uint64_t e = 0; e < n; e++) {
+        uint64_t i = (first + e) / sub->n_cols, j = (first + e) % sub->n_cols;
+        uint64_t row = sub->row_index ? sub->row_index[i] : i, col = sub->col_index ? sub->col_index[j] : j;
+        out[e] = zfi_index_element(elements->first_index + row * elements->cols + col);
+        is_run &= out[e] == out[0] + e;
+    }
+    return is_run;
+}
+
 static uint32_t count_at(const zfi_run_ahead_t *job, const uint32_t *n, uint64_t e) {
     return n[e / job->sub.n_cols * job->scalars_row_stride + e % job->sub.n_cols * job->scalars_col_stride];
 }
 
 uint64_t zfi_callback_run_ahead(const zfi_group_rule_t *rule, const zfi_kernels_t *kernels, const zfi_run_ahead_t *job,
-                                const zfi_hyper_t *hyper, const uint32_t *n) {
+                                const zfi_elements_t *elements, const zfi_hyper_t *hyper, const uint32_t *n) {
     uint64_t n_elems = job->sub.n_rows * job->sub.n_cols, end, before = digest_of(kernels, job);
     float g[ZFI_CALLBACK_ELEMS];
+    uint64_t index[ZFI_CALLBACK_ELEMS];
     for (uint64_t first = 0; first < n_elems; first = end) {
         uint32_t count = count_at(job, n, first);
-        piece_t piece = {0, job->w + first, job->m ? job->m + first : NULL, job->v ? job->v + first : NULL};
+        piece_t piece = {.w = job->w + first, .m = job->m ? job->m + first : NULL, .v = job->v ? job->v + first : NULL};
         for (end = first + 1; end < n_elems && end - first < ZFI_CALLBACK_ELEMS && count_at(job, n, end) == count;)
             end++;
         piece.n_elems = end - first;
+        piece.index = list_elements(elements, first, piece.n_elems, index) ? NULL : index;
+        piece.first_index = zfi_rounding_base(zfi_index_param(elements->first_index)) + index[0];
         scale(kernels, g, job->grad, job->grad_dtype, first, job->scalars->s, piece.n_elems);
         call(rule, &piece, g, hyper, count);
     }
@@ -141,10 +166,10 @@ uint64_t zfi_callback_run_ahead(const zfi_group_rule_t *rule, const zfi_kernels_
     return digest_of(kernels, job) - before;
 }
 
-uint64_t zfi_callback_on_device(const void *ctx, const zfi_run_ahead_t *job, const zfi_hyper_t *hyper,
-                                const uint32_t *n) {
+uint64_t zfi_callback_on_device(const void *ctx, const zfi_run_ahead_t *job, const zfi_elements_t *elements,
+                                const zfi_hyper_t *hyper, const uint32_t *n) {
     const zfi_group_rule_t *rule = ctx;
-    return zfi_callback_run_ahead(rule, rule->engine->kernels, job, hyper, n);
+    return zfi_callback_run_ahead(rule, rule->engine->kernels, job, elements, hyper, n);
 }
 
 uint64_t zfi_callback_update(const void *ctx, const zfi_replay_t *job, const zfi_hyper_t *hyper, uint32_t n) {

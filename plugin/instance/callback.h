@@ -23,10 +23,10 @@ uint64_t zfi_callback_replay(const zfi_group_rule_t *rule, const zfi_kernels_t *
 
 /* [own threads] As zfi_kernels_t.run_ahead; n is indexed as job->scalars is, of which only s of the first is read. */
 uint64_t zfi_callback_run_ahead(const zfi_group_rule_t *rule, const zfi_kernels_t *kernels, const zfi_run_ahead_t *job,
-                                const zfi_hyper_t *hyper, const uint32_t *n);
+                                const zfi_elements_t *elements, const zfi_hyper_t *hyper, const uint32_t *n);
 /* [own threads] The same as a device calls it: ctx is the group's zfi_group_rule_t. */
-uint64_t zfi_callback_on_device(const void *ctx, const zfi_run_ahead_t *job, const zfi_hyper_t *hyper,
-                                const uint32_t *n);
+uint64_t zfi_callback_on_device(const void *ctx, const zfi_run_ahead_t *job, const zfi_elements_t *elements,
+                                const zfi_hyper_t *hyper, const uint32_t *n);
 
 /* [own threads] The update of all channels, as a device calls it: zfi_update_fn. */
 uint64_t zfi_callback_update(const void *ctx, const zfi_replay_t *job, const zfi_hyper_t *hyper, uint32_t n);

@@ -56,13 +56,12 @@ static zf_status_t check_room(zfi_engine_t *engine, const zfi_run_memory_t *mem,
                      (device + images) >> 20);
 }
 
-void zfi_memory_layout(const zfi_ranks_t *ranks, zf_layout_t *out) {
-    uint64_t device = ranks->mem->layout.device_nbytes + (ranks->buckets->n ? zfi_memory_staging_nbytes(ranks) : 0);
-    *out = (zf_layout_t){.struct_size = sizeof *out,
-                         .host_nbytes = ranks->mem->layout.host_nbytes + zfi_memory_mirrors_nbytes(ranks) +
-                                        ranks->mem->room_nbytes + zfi_residency_images_nbytes(ranks->engine, device),
-                         .device_nbytes = device,
-                         .n_elems = ranks->mem->layout.n_elems};
+void zfi_memory_planned(const zfi_ranks_t *ranks, zf_bind_report_t *out) {
+    const zfi_layout_t *layout = &ranks->mem->layout;
+    *out = (zf_bind_report_t){.struct_size = sizeof *out, .n_elems = layout->n_elems};
+    out->device_nbytes = layout->device_nbytes + (ranks->buckets->n ? zfi_memory_staging_nbytes(ranks) : 0);
+    out->host_nbytes = layout->host_nbytes + zfi_memory_mirrors_nbytes(ranks) + ranks->mem->room_nbytes +
+                       zfi_residency_images_nbytes(ranks->engine, out->device_nbytes);
 }
 
 /* Device memory for what was counted. */
@@ -258,8 +257,8 @@ void zfi_memory_report(const zfi_ranks_t *ranks) {
     const zfi_run_memory_t *mem = ranks->mem;
     zfi_counters_t *count = &engine->count;
     uint64_t mapped = mapped_device_nbytes(ranks);
-    zf_layout_t planned;
-    zfi_memory_layout(ranks, &planned);
+    zf_bind_report_t planned;
+    zfi_memory_planned(ranks, &planned);
     atomic_store(&count->host_planned_nbytes, planned.host_nbytes + mem->asked_host_nbytes +
                                                   zfi_residency_images_nbytes(engine, mem->asked_device_nbytes));
     atomic_store(&count->host_measured_nbytes, mapped_host_nbytes(mem) + zfi_residency_images_nbytes(engine, mapped));

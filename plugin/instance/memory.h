@@ -17,7 +17,7 @@ int zfi_memory_has_room_beside(const zfi_ranks_t *ranks);
 zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err);
 void zfi_memory_free(zfi_run_t *run);
 /* The plan as bind_params tells it: with what several ranks map beside the arenas. */
-void zfi_memory_layout(const zfi_ranks_t *ranks, zf_layout_t *out);
+void zfi_memory_planned(const zfi_ranks_t *ranks, zf_bind_report_t *out);
 
 /* [hook] Device staging for gradients that must be copied while the hook runs, or that are strided; mapped at first
  * use. Several ranks: the flat memory of all buckets, or what is kept of their sums, and behind it room for what

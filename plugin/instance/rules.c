@@ -36,10 +36,6 @@ static zf_status_t read_callback(const zf_rule_callback_t *given, uint32_t group
     zf_status_t st = ZFI_READ(callback, given, zf_rule_callback_t, err);
     if (st)
         return st;
-    if (callback->update_matrices)
-        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "bind_params",
-                         "group %u: callback: update_matrices is not in this version: leave it NULL and give update",
-                         group);
     if (!callback->update)
         return zfi_error(err, ZF_ERR_ARGUMENT, "bind_params", "group %u: callback: update is NULL", group);
     if (callback->n_moments > 2)

@@ -121,34 +121,10 @@ static int is_disjoint(const zfi_view_t *view) {
     return 1;
 }
 
-/* What is declared for later versions: the tensor is the whole parameter, and its elements are its values. */
-static zf_status_t check_reserved(const zf_param_decl_t *decl, zf_error_t *err) {
-    const zf_dl_tensor_t *dl = &decl->tensor->dl;
-    char whole[128], part[128];
-    if (decl->scale)
-        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "bind_params",
-                         "parameter \"%s\": scale is set: quantised parameters are not trained in this version; NULL",
-                         decl->name);
-    for (int i = 0; i < dl->ndim; i++) {
-        if ((!decl->global_shape || decl->global_shape[i] == dl->shape[i]) &&
-            (!decl->global_offset || decl->global_offset[i] == 0))
-            continue;
-        zfi_shape_text(whole, sizeof whole, dl->ndim, decl->global_shape ? decl->global_shape : dl->shape);
-        zfi_shape_text(part, sizeof part, dl->ndim, dl->shape);
-        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "bind_params",
-                         "parameter \"%s\": axis %d: global_shape %s and global_offset say that the tensor %s is a "
-                         "part; this version trains a part as a tensor of its own: leave both NULL",
-                         decl->name, i, whole, part);
-    }
-    return ZF_OK;
-}
-
 static zf_status_t fill_tensor(const zf_param_decl_t *decl, int32_t device_type, zfi_param_t *param, zf_error_t *err) {
     zfi_view_t view;
     static const zf_dtype_t none = {0, 0, 0};
     zf_status_t st = zfi_tensor_check(decl->tensor, "parameter", decl->name, device_type, &view, err);
-    if (!st)
-        st = check_reserved(decl, err);
     if (st)
         return st;
     param->dtype = view.dtype;
@@ -312,9 +288,7 @@ zf_status_t zfi_params_build(const zf_param_decl_t *decls, uint32_t n, uint32_t 
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for %u parameter records", n);
     for (uint32_t i = 0; i < n && !st; i++) {
         zf_param_decl_t decl;
-        st = ZFI_READ_ITEM(&decl, decls, i, elem_size, zf_param_decl_t, err);
-        if (!st)
-            st = zfi_chain_check(decl.next, "zf_param_decl_t", err);
+        st = ZFI_READ_ITEM_CHAINED(&decl, decls, i, elem_size, zf_param_decl_t, err);
         if (!st)
             st = zfi_error_about(err, fill(&decl, i, device_type, params, err), i);
     }

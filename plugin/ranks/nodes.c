@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "ranks/ranks.h"
-#include "zf/ext/draft/nodes.h"
 
 /* A rank's place. Its host has no such groups: 0 ranks. */
 typedef struct at {

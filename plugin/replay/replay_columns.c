@@ -82,6 +82,12 @@ static float *open_moments(const zfi_replay_columns_t *job, void *moments, float
     return scratch;
 }
 
+/* Of the segment's first element, as moments are rounded by it. */
+static uint64_t first_index(const columns_t *columns) {
+    const zfi_matrix_t *matrix = columns->matrix;
+    return matrix->rounding_base + matrix->param_offset + columns->job->segment->matrix_offset;
+}
+
 static void close_moments(const columns_t *columns) {
     const zfi_replay_columns_t *job = columns->job;
     uint64_t n = job->segment->n_elems, at = job->segment->chunk_offset;
@@ -90,7 +96,7 @@ static void close_moments(const columns_t *columns) {
         .v = columns->all_v,
         .sub = {NULL, NULL, 1, n},
         .cols = n,
-        .state_base = columns->matrix->rounding_base + columns->matrix->param_offset + job->segment->matrix_offset,
+        .state_base = first_index(columns),
         .moments = job->view->moments,
         .key = zfi_rounding_key(job->close->step),
     };
@@ -141,10 +147,12 @@ static void set_column(columns_t *columns, uint64_t j, const zfi_hyper_t *hyper,
     columns->counts[j] = n;
 }
 
-/* Column j with scalars[j]. */
-static void update(const columns_t *columns, zfi_run_ahead_t *job, const zfi_hyper_t *hyper, uint64_t n_rows,
-                   uint64_t n_cols) {
+/* Column j of a rectangle's sub-matrix with scalars[j]. */
+static void update(const columns_t *columns, zfi_run_ahead_t *job, const zfi_hyper_t *hyper, const rect_t *rect,
+                   zfi_submatrix_t sub) {
     const zfi_replay_view_t *view = columns->job->view;
+    const zfi_elements_t elements = {first_index(columns) + rect->at, columns->n_cols, sub};
+    uint64_t n_rows = sub.n_rows, n_cols = sub.n_cols;
     job->sub = (zfi_submatrix_t){NULL, NULL, n_rows, n_cols};
     job->place.row_stride = (int64_t)n_cols;
     job->scalars = columns->scalars;
@@ -152,7 +160,7 @@ static void update(const columns_t *columns, zfi_run_ahead_t *job, const zfi_hyp
     if (!n_rows || !n_cols)
         return;
     if (columns->job->rule->number == ZF_RULE_CALLBACK)
-        (void)zfi_callback_run_ahead(columns->job->rule, view->kernels, job, hyper, columns->counts);
+        (void)zfi_callback_run_ahead(columns->job->rule, view->kernels, job, &elements, hyper, columns->counts);
     else
         (void)view->kernels->run_ahead[columns->job->rule->number](job);
 }
@@ -186,7 +194,7 @@ static void advance_selected(const columns_t *columns, const rect_t *rect, uint3
     state.place = (zfi_place_t){.visible = columns->mean, .dtype = ZFI_F32}; /* not needed: free at this time */
     job->view->kernels->gather(columns->grad, (const unsigned char *)job->grads[k] + rect->at * elem, columns->n_cols,
                                elem, &sub);
-    update(columns, &state, &job->hyper[k], rect->n_rows, rect->n_selected);
+    update(columns, &state, &job->hyper[k], rect, sub);
 }
 
 static void replay_selected(columns_t *columns) {
@@ -242,7 +250,7 @@ static void update_rect(const columns_t *columns, const rect_t *rect, const zfi_
         state.place.dtype = columns->matrix->place.dtype;
         state.place.visible = job->target->visible + at * zfi_dtype_nbytes(state.place.dtype);
     }
-    update(columns, &state, hyper, rect->n_rows, rect->n_cols);
+    update(columns, &state, hyper, rect, (zfi_submatrix_t){NULL, NULL, rect->n_rows, rect->n_cols});
 }
 
 static void update_by_mean(columns_t *columns) {

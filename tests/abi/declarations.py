@@ -3,8 +3,9 @@
 """declarations.py check|update|show ROOT, layout ROOT ZF_CONFORM - the public headers as text without comments and layout, the number of
 the ABI, and the headers as compiled.
 
-abi/layout/v*.txt is what a compiler makes of the headers; it cannot see names of parameters, attributes, conditions, extern "C"
-and prototypes. `show` prints every declaration and directive, one a line. abi/layout/numbers.txt has a line "number digest" for
+abi/layout/v*.txt is what a compiler makes of the headers; it cannot see names of parameters, attributes, conditions, extern "C",
+prototypes, and in comments the tag of each slot: its thread, and the states in which it is legal. `show` prints every declaration, directive
+and tag, one a line. abi/layout/numbers.txt has a line "number digest" for
 each text which main ever had: one that changes needs a new number, and no line is ever changed. (Major 0: two sides with different numbers refuse each other, so no host meets a table
 it does not know.) The first number of a major has the declarations of the number before it, its candidate, but for the number itself.
 
@@ -20,12 +21,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+TAG = re.compile(r"(?:^|\.\s)(\[(?:any-thread|control|hook|callback|lane|worker)\][^\[]*)\Z", re.M)
 NUMBER = re.compile(r"#define ZF_ABI_\d+_\d+ ZF_ABI_NUMBER\((\d+), (\d+)\)")
 
 
+def tag_of(comment):
+    """The last words of a slot's comment, as a line of their own; else a blank."""
+    found = TAG.search(re.sub(r"^\s*\*? ?", "", comment.group(1), flags=re.M).strip())
+    return "\n@ " + re.sub(r"\s+", " ", found[1]) + "\n" if found else " "
+
+
 def units(text):
-    """Directives as they are; declarations split behind each semicolon and opening brace; white space squeezed."""
-    text = re.sub(r"/\*.*?\*/", " ", text.replace("\\\n", " "), flags=re.S)
+    """Directives and tags as they are; declarations split behind each semicolon and opening brace; white space squeezed."""
+    text = re.sub(r"/\*(.*?)\*/", tag_of, text.replace("\\\n", " "), flags=re.S)
     code = []
 
     def flush():
@@ -34,7 +42,7 @@ def units(text):
         return [part for part in re.split(r"(?<=[;{])", joined) if part]
 
     for line in text.splitlines():
-        if line.lstrip().startswith("#"):
+        if line.lstrip().startswith(("#", "@ ")):
             yield from flush()
             yield re.sub(r"\s+", " ", line.strip())
         else:
@@ -118,6 +126,17 @@ def problem_of_layout(golden, now):
     return None
 
 
+def problem_of_tags(now):
+    """The first function of a table that no tag stands above, or None."""
+    tag = None
+    for line in now.splitlines():
+        tag = None if line.startswith("typedef struct") else line if line.startswith("@ ") else tag
+        found = re.search(r"^(?!typedef).*\(\*(\w+)\)\(", line)
+        if found and not tag:
+            return f"{found[1]}: its comment does not end with a thread tag"
+    return None
+
+
 def problem_of_structs(layout):
     """The first struct with a gap, or with a size, a begin or a type that no version has, or None."""
     allowed = re.compile(r"(uint(8|16)_t|u?int(32|64)_t|double|zf_(status|dtype|dl_tensor)_t|char\[\d+\]|.*\*) \w+$|.*\(\*")
@@ -192,7 +211,7 @@ def check(root):
     now = declarations(Path(root) / "abi/include")
     lines = (layout / "numbers.txt").read_text(encoding="utf-8").splitlines()
     problem = problem_of_numbers(lines, number_of(now), now) or problem_of_freeze(lines, number_of(now), now) or problem_of_history(root, lines) or problem_of_layout(golden, now)
-    problem = problem or problem_of_growth(root)
+    problem = problem or problem_of_tags(now) or problem_of_growth(root)
     print(f"FAIL: {problem}" if problem else f"{len(now.splitlines())} declarations, number {lines[-1].split()[0]}")
     return 1 if problem else 0
 

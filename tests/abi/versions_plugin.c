@@ -44,12 +44,12 @@ static void destroy(zf_instance_t *x, const zf_destroy_args_t *args) {
 }
 
 static zf_status_t bind_params(zf_instance_t *x, const zf_bind_args_t *given, uint32_t *out_ids,
-                               zf_layout_t *out_layout, zf_error_t *err) {
+                               zf_bind_report_t *out_report, zf_error_t *err) {
     zf_bind_args_t args;
     zf_param_decl_t decl;
     zf_tensor_t tensor;
     zf_status_t st = READ(args, given);
-    (void)out_layout;
+    (void)out_report;
     if (!st)
         st = zfi_array_check(args.decls, args.n_decls, 1, args.decl_size, FIRST(decl), "decls", err);
     if (!st)
@@ -108,7 +108,7 @@ static zf_status_t nothing(void) { return ZF_OK; }
 
 /* The ABI for a host that serves this one: the smaller minor of one major, in major 0 the same; 0 = none. */
 static uint32_t common(uint32_t theirs) {
-    uint32_t mine = ZF_ABI_0_11;
+    uint32_t mine = ZF_ABI_0_12;
     if (theirs == mine)
         return mine;
     if (ZF_ABI_MAJOR(theirs) != ZF_ABI_MAJOR(mine) || ZF_ABI_MAJOR(mine) == 0)
@@ -129,7 +129,6 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
         .announce = (void *)nothing,
         .param_fetch = (void *)nothing,
         .fence_wait = (void *)nothing,
-        .param_release = (void *)nothing,
         .quiesce = (void *)nothing,
         .export_params = (void *)nothing,
         .poll = (void *)nothing,
@@ -143,5 +142,5 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
             return ZF_OK;
         }
     return zfi_error(boot->error, ZF_ERR_ABI, "negotiate", "the host serves another ABI than %u.%u",
-                     ZF_ABI_MAJOR(ZF_ABI_0_11), ZF_ABI_MINOR(ZF_ABI_0_11));
+                     ZF_ABI_MAJOR(ZF_ABI_0_12), ZF_ABI_MINOR(ZF_ABI_0_12));
 }

@@ -105,7 +105,7 @@ static void trains(unsigned flags) {
     is_near(w[0], want[0]);
     is_near(w[1], want[1]);
     ck_assert_uint_eq(zf_trainer_report(t)->submitted_step, 7);
-    ck_assert_uint_eq(zf_trainer_layout(t)->n_elems, 2 * N);
+    ck_assert_uint_eq(zf_trainer_bind_report(t)->n_elems, 2 * N);
     ck_assert_str_eq(zf_trainer_error(t), "");
     zf_trainer_free(t);
 }

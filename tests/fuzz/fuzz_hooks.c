@@ -16,6 +16,7 @@
 #include "zf/ext/cpu.h"
 #include "zf/ext/draft/digest.h"
 #include "zf/ext/draft/inspect.h"
+#include "zf/ext/draft/shards.h"
 #include "zf/ext/residency.h"
 #include "zf/ext/stats.h"
 
@@ -230,7 +231,7 @@ static void bind(machine_t *to) {
     zf_param_decl_t decls[MOST_PARAMS];
     zf_group_decl_t groups[4];
     zf_bind_args_t args = {.struct_size = wrong_size(&to->in, sizeof args), .decl_size = sizeof decls[0]};
-    zf_layout_t layout = {.struct_size = wrong_size(&to->in, sizeof layout)};
+    zf_bind_report_t layout = {.struct_size = wrong_size(&to->in, sizeof layout)};
     uint32_t n = 1 + fuzz_below(&to->in, MOST_PARAMS), ids[MOST_PARAMS];
     int is_again = fuzz_below(&to->in, 3) == 1, is_listed = !fuzz_seldom(&to->in, 64);
     for (uint32_t i = 0; i < n; i++) {
@@ -344,8 +345,9 @@ static void fetch(machine_t *to) {
     uint32_t n = fuzz_below(&to->in, 3), elem_size = wrong_size(&to->in, sizeof *items);
     zf_fence_t fence = {.struct_size = sizeof fence};
     const zf_stream_t *stream = draw_stream(to);
+    const zf_shards_ext_t *shards = to->zf->get_extension(ZF_EXT_SHARDS);
     if (fuzz_below(&to->in, 3) == 1) {
-        CALL(to, param_release, to->zf->param_release(to->instance, items, n, elem_size, stream, &to->err));
+        CALL(to, param_release, shards->param_release(to->instance, items, n, elem_size, stream, &to->err));
         return;
     }
     CALL(to, param_fetch, to->zf->param_fetch(to->instance, items, n, elem_size, stream, &fence, &to->err));
@@ -450,8 +452,6 @@ static void quiesce(machine_t *to) {
         args.deadline_ms = fuzz_byte(&to->in);
     if (fuzz_seldom(&to->in, 64))
         args.flags = fuzz_byte(&to->in);
-    if (fuzz_seldom(&to->in, 64))
-        args.n_items = fuzz_byte(&to->in);
     CALL(to, quiesce, to->zf->quiesce(to->instance, &args, &to->err));
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/plugin/local_ranks.h - ranks that are threads of one process: zf.collectives/1 by memcpy, so that sanitizers
+/* tests/plugin/local_ranks.h - ranks that are threads of one process: zf.collectives/0 by memcpy, so that sanitizers
  * see all of it. Any rank can be made to fail. */
 #pragma once
 
@@ -8,8 +8,7 @@
 #include <stdint.h>
 
 #include "rig.h"
-#include "zf/ext/collectives.h"
-#include "zf/ext/draft/nodes.h"
+#include "zf/ext/draft/collectives.h"
 
 /* Groups of each rank by itself, as 0 and 1 may be, and of ranks 2r and 2r + 1; every other is all of them. */
 enum { ZT_ALONE = 3, ZT_PAIRS = 100, ZT_ACROSS_PAIRS };

@@ -45,7 +45,7 @@ typedef struct zt_rig {
     zf_cpu_queue_t *queue; /* NULL: host thread */
     zf_stream_t stream;
     zf_host_t host;
-    zf_layout_t layout;
+    zf_bind_report_t layout;
     zf_error_t err;
     uint32_t n_params;
     zt_param_t *params;

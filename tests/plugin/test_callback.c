@@ -3,6 +3,7 @@
 #include "instance/callback.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "instance/run.h"
@@ -91,6 +92,74 @@ ZT_TEST(loaded_into_another_group) {
     ZT_OK(&other, zt_load(&other, &store.table, NULL, 0, NULL));
     zt_state_end(&rig, &other, &store);
     ck_assert_int_eq(n_bad, 0);
+}
+
+/* ---- elements ---------------------------------------------------------------------------------------------------- */
+
+/* The last is cut within a row. */
+static const zt_shape_t numbered[] = {
+    {.rows = 24, .cols = 40},
+    {.rows = 17},
+    {.rows = 70, .cols = 48, .is_bf16 = 1, .group = 1},
+    {.rows = 9, .cols = 7, .channels = ZF_CHANNELS_ROWS, .group = 2},
+    {.rows = 130, .cols = 97},
+};
+enum { N_NUMBERED = sizeof numbered / sizeof *numbered, MOST_NUMBERED = 130 * 97 };
+
+static float weight_of(uint32_t param, uint64_t element) { return (float)(20000 * (param + 1) + element); }
+
+static int32_t number_elements(void *ctx, const zf_rule_update_t *u) {
+    (void)ctx;
+    for (uint64_t i = 0; i < u->n_elems; i++)
+        u->w[i] = weight_of(u->param, u->index ? u->index[i] : u->first + i);
+    return 0;
+}
+
+/* Whether an fp32 parameter shows no other element's number; first: what it was bound with. */
+static void check_shown(const zt_param_t *p, const float *first) {
+    for (uint64_t e = 0; e < p->n_elems && p->elem_nbytes == 4; e++) {
+        float now = ((const float *)(const void *)p->visible)[e];
+        ck_assert_msg(now == first[e] || now == weight_of(p->id, e), "\"%s\": element %d shows %g", p->name, (int)e,
+                      (double)now);
+    }
+}
+
+static void check_masters(uint32_t param) {
+    const zt_param_t *p = &rig.params[param];
+    static float dst[MOST_NUMBERED];
+    ZT_OK(&rig, zt_try_export(&rig, param, dst));
+    for (uint64_t e = 0; e < p->n_elems; e++)
+        ck_assert_msg(dst[e] == weight_of(p->id, e), "\"%s\": element %d is %g", p->name, (int)e, (double)dst[e]);
+}
+
+/* A rule that writes each element's number leaves it there, wherever and however often the element is updated. */
+ZT_TEST(elements_are_named) {
+    static const char *const texts[] = {"", "[host]\nmoments_dtype = bfloat16\n",
+                                        "[zenflow]\nmode = windows\ntopk_ratio = 0.3\nselect_interval = 1\n"
+                                        "update_interval = 3\nfull_warm_up_rounds = 1\n",
+                                        "[zenflow]\nmode = mean\ntopk_ratio = 0.3\nfull_warm_up_rounds = 1\n",
+                                        "[device]\nstate_mib = all\n"};
+    static float first[N_NUMBERED][MOST_NUMBERED];
+    zf_rule_callback_t given = {
+        .struct_size = sizeof given, .n_moments = 1, .name = "numbers", .update = number_elements};
+    for (size_t t = 0; t < 2 * sizeof texts / sizeof *texts; t++) {
+        if (t % 2) /* matrices of several blocks; else blocks of several calls of the rule */
+            setenv("ZF_TEST_BLOCK_ELEMS", "256", 1);
+        zt_rig_start(&rig, numbered, N_NUMBERED);
+        zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &given);
+        zt_rig_open(&rig, texts[t / 2], 0);
+        unsetenv("ZF_TEST_BLOCK_ELEMS");
+        for (uint32_t i = 0; i < N_NUMBERED; i++)
+            memcpy(first[i], rig.params[i].visible, rig.params[i].n_elems * rig.params[i].elem_nbytes);
+        for (int s = 0; s < 8; s++) {
+            zt_rig_steps(&rig, 1);
+            for (uint32_t i = 0; i < N_NUMBERED; i++)
+                check_shown(&rig.params[i], first[i]);
+        }
+        for (uint32_t i = 0; i < N_NUMBERED; i++)
+            check_masters(i);
+        zt_rig_end(&rig);
+    }
 }
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */

@@ -11,8 +11,8 @@
 #include "instance/run.h"
 #include "state_rig.h"
 #include "suite.h"
-#include "zf/ext/collectives.h"
 #include "zf/ext/config.h"
+#include "zf/ext/draft/collectives.h"
 
 static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40}, {.rows = 17}, {.rows = 30, .cols = 20, .is_bf16 = 1}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };

@@ -58,7 +58,7 @@ ZT_TEST(refused_with_need_and_have) {
     zt_rig_create(&rig, "[zenflow]\npublish_lag = 1\n[host]\nmemory_limit_mib = 5\nthreads = 1\n", 0);
     ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_MEMORY); /* allocators settle */
     uint64_t before = mapped_nbytes();
-    zf_layout_t layout = rig.layout;
+    zf_bind_report_t layout = rig.layout;
     for (int i = 0; i < 50; i++)
         zt_refused(&rig.err, zt_rig_try_bind(&rig), ZF_ERR_MEMORY, "need ");
     zt_contains(rig.err.message, "have 5 MiB ([host] memory_limit_mib)");

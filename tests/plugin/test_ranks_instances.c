@@ -171,7 +171,7 @@ ZT_TEST(one_instance_at_a_time) {
     first.host.ctx = second.host.ctx = &ranks.ranks[0];
     zt_rig_create(&first, whole, 0);
     zt_refused(&second.err, zt_rig_try_create(&second, whole, 0), ZF_ERR_RANKS,
-               "another live instance exchanges over these zf.collectives/1");
+               "another live instance exchanges over these zf.collectives/0");
     second.host.ctx = &ranks.ranks[1];
     zt_rig_create(&second, whole, 0);
     zt_rig_end(&second);

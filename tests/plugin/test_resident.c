@@ -45,7 +45,7 @@ ZT_TEST(nothing_travels) {
 
 /* Bytes that each parameter more takes: of tensors of rows x 1024, by twice as many of them. */
 static void measure(const char *config, double *host, double *device) {
-    zf_layout_t at[2];
+    zf_bind_report_t at[2];
     for (int i = 0; i < 2; i++) {
         zt_shape_t many[8];
         for (int k = 0; k < 8; k++)

@@ -47,7 +47,7 @@ static void fetch(job_t *job, uint32_t param) {
 static void release(job_t *job, uint32_t param) {
     zt_rig_t *rig = &job->rig;
     zf_param_item_t item = {.struct_size = sizeof item, .id = rig->params[param].id};
-    ZT_OK(rig, rig->zf->param_release(rig->inst, &item, 1, sizeof item, &rig->stream, &rig->err));
+    ZT_OK(rig, job->shards->param_release(rig->inst, &item, 1, sizeof item, &rig->stream, &rig->err));
 }
 
 static zf_status_t place(job_t *job, uint32_t param, zf_shard_place_t *out) {

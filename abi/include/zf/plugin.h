@@ -36,6 +36,8 @@ typedef struct zf_description { /* output struct; strings live as long as the li
     const char *required_extensions; /* host extension ids, space-separated; "" = none */
     const char *optional_extensions; /* used if the host has them */
     const char *provided_extensions; /* of the plugin, for get_extension */
+    uint64_t device_types;           /* bit t: it has a backend for device type t (ZF_DEVICE_...); create() says whether
+                                      * the device is there */
 } zf_description_t;
 
 /* ---- create ------------------------------------------------------------------------------------------------------ */
@@ -75,32 +77,22 @@ typedef struct zf_create_args {
 #define ZF_RULE_LION 4         /* Chen et al., arXiv 2302.06675, algorithm 2; eps is not used */
 #define ZF_RULE_CALLBACK 5     /* zf_rule_callback_t */
 
-/* One update of n_elems elements, each by itself: element i may depend only on element i of the arrays and on the
- * scalars, so that any cut of the work gives the same bits. */
+/* One update of n_elems elements of one parameter, each by itself: element i may depend only on element i of the arrays
+ * and on the scalars, so that any cut of the work gives the same bits. */
 typedef struct zf_rule_update {
     uint32_t struct_size;
     uint32_t group; /* optimizer parameter group */
-    uint64_t n;     /* number of this update of these elements, from 1 */
+    uint32_t param; /* id of the parameter; of tied ones the owner's */
+    uint32_t reserved0;
+    uint64_t n; /* number of this update of these elements, from 1 */
     uint64_t n_elems;
-    float *w;       /* [n_elems] master weights, in/out */
-    float *m, *v;   /* [n_elems] moments, in/out; NULL beyond n_moments; zero before the first update */
-    const float *g; /* [n_elems] gradient, unscaled and clipped; NULL never */
+    uint64_t first;        /* element i is number first + i of the parameter, in row-major order of its shape, ... */
+    const uint64_t *index; /* ... or where it is not NULL, number index[i] */
+    float *w;              /* [n_elems] master weights, in/out */
+    float *m, *v;          /* [n_elems] moments, in/out; NULL beyond n_moments; zero before the first update */
+    const float *g;        /* [n_elems] gradient, unscaled and clipped; NULL never */
     double lr, beta1, beta2, eps, weight_decay;
 } zf_rule_update_t;
-
-/* One update of `batch` matrices of a parameter, each whole: element (b, i, j) of every array lies at
- * b * batch_stride + i * row_stride + j. Members of the same names as above mean the same. */
-typedef struct zf_rule_matrices {
-    uint32_t struct_size;
-    uint32_t group;
-    uint64_t n;
-    uint64_t batch, rows, cols;
-    uint64_t batch_stride, row_stride; /* elements */
-    float *w;
-    float *m, *v;
-    const float *g;
-    double lr, beta1, beta2, eps, weight_decay;
-} zf_rule_matrices_t;
 
 typedef struct zf_rule_callback {
     uint32_t struct_size;
@@ -113,9 +105,6 @@ typedef struct zf_rule_callback {
      * ZF_ERR_RULE and a message that names the group and the code.
      * [worker] */
     int32_t (*update)(void *ctx, const zf_rule_update_t *update);
-    /* In place of update, for rules that need a matrix whole. Refused in this version: NULL.
-     * [worker] */
-    int32_t (*update_matrices)(void *ctx, const zf_rule_matrices_t *matrices);
 } zf_rule_callback_t;
 
 /* How the parameters of an optimizer group are updated. A group keeps its rule while the instance lives. */
@@ -154,13 +143,7 @@ typedef struct zf_param_decl {
     int32_t channels;          /* ZF_CHANNELS_... */
     uint32_t tied_to;          /* with ZF_PARAM_TIED: index of the owner in this call's decls */
     int32_t home;              /* ZF_HOME_... */
-    const zf_tensor_t *scale; /* reserved: scales of a quantised parameter. NULL, or the parameter is refused by name */
-    /* Reserved: the whole of which the tensor is a part (tensor parallel), and where in it the part begins; [dl.ndim]
-     * elements each. NULL = the tensor is the whole, which the two may also say; else the parameter is refused by name,
-     * and is declared as a tensor of its own. */
-    const int64_t *global_shape;
-    const int64_t *global_offset;
-    const void *next; /* zf_chained_t, or NULL */
+    const void *next;          /* zf_chained_t, or NULL */
 } zf_param_decl_t;
 
 typedef struct zf_bind_args {
@@ -177,14 +160,14 @@ typedef struct zf_bind_args {
 } zf_bind_args_t;
 
 /* The memory plan. Its parts are zf.plan/0's (zf/ext/draft/plan.h). */
-typedef struct zf_layout { /* output struct */
+typedef struct zf_bind_report { /* output struct: what was planned and allocated */
     uint32_t struct_size;
     uint32_t reserved0;
     uint64_t host_nbytes;   /* host memory: all of it, with what several ranks exchange there */
     uint64_t device_nbytes; /* on the device, besides the host's own parameters and gradients: with what several ranks
                              * exchange, without what zf.plan/0 counts as more of it for some ways to deliver */
     uint64_t n_elems;       /* trainable elements, of all ranks together */
-} zf_layout_t;
+} zf_bind_report_t;
 
 /* ---- parameters that a call names -------------------------------------------------------------------------------- */
 
@@ -200,6 +183,7 @@ typedef struct zf_param_item {
      * as shards (zf.shards/0) is named whole: a range is ZF_ERR_UNSUPPORTED_FIELD. */
     uint32_t first_batch;
     uint32_t n_batches;
+    const void *next; /* zf_chained_t, or NULL */
 } zf_param_item_t;
 
 #define ZF_CHANGED_RESET 1u /* params_changed: moments and update counts restart at zero */
@@ -214,6 +198,9 @@ typedef struct zf_param_item {
 #define ZF_GRAD_REPLACE 32u /* delivered again, for the host changed it: what came before in this step is void */
 /* HOST_THREAD: the host leaves the memory alone until the done fence; without it, until the call returns. */
 #define ZF_GRAD_ASYNC_READ 64u
+/* As ASYNC_READ, and the host does not wait for the done fence before its step (DISCARD is one): the plugin may read
+ * the gradient where it lies until the update is made, in place of a copy. */
+#define ZF_GRAD_LENT 128u
 
 typedef struct zf_grad_item { /* exactly one of PART, TOTAL; at most one of MORE, LAST, UNKNOWN (none = UNKNOWN) */
     uint32_t struct_size;
@@ -227,6 +214,7 @@ typedef struct zf_grad_item { /* exactly one of PART, TOTAL; at most one of MORE
      * complete at step. */
     uint32_t first_batch;
     uint32_t n_batches;
+    const void *next; /* zf_chained_t, or NULL */
 } zf_grad_item_t;
 
 /* ---- step -------------------------------------------------------------------------------------------------------- */
@@ -234,6 +222,9 @@ typedef struct zf_grad_item { /* exactly one of PART, TOTAL; at most one of MORE
 #define ZF_STEP_WAIT 1u      /* block until this step's own report; the only hook flag that may */
 #define ZF_STEP_DISCARD 2u   /* drop the delivered gradients: no slot, no clock moves */
 #define ZF_STEP_EPOCH_END 4u /* the last step of an epoch */
+/* host_norm is of every element of every gradient of this step: where it is finite they are, and the plugin need not
+ * look. A gradient that is not, beside a norm that is, skips the step or ends the instance. */
+#define ZF_STEP_NORM_OF_ALL 8u
 
 typedef struct zf_group_hyper { /* what a rule does not use must still be in range */
     uint32_t struct_size;
@@ -293,9 +284,7 @@ typedef struct zf_quiesce_args {
      * lost, no window was closed, and training may go on. 0 = as long as every wait, [host] deadline_ms, past which the
      * instance ends. FLUSH on several ranks: 0, since they would not all give up. */
     uint32_t deadline_ms;
-    const zf_param_item_t *items; /* this version quiesces all parameters: a list is ZF_ERR_UNSUPPORTED_FIELD */
-    uint32_t n_items;
-    uint32_t elem_size;
+    const void *next; /* zf_chained_t, or NULL */
 } zf_quiesce_args_t;
 
 #define ZF_DESTROY_FLUSH 1u /* quiesce(FLUSH) first; what fails there is logged */
@@ -310,6 +299,7 @@ typedef struct zf_export_item {
     uint32_t id;
     float *dst;          /* caller memory, fp32, row-major contiguous */
     uint64_t dst_nbytes; /* must be exactly 4 * elements */
+    const void *next;    /* zf_chained_t, or NULL */
 } zf_export_item_t;
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
@@ -335,7 +325,7 @@ typedef struct zf_plugin {
     /* Declares parameters and the rules of their groups, plans and allocates all memory, copies the visible values into
      * the masters. Whole or not at all. Refused by name: a weight that is not finite, memory that another live instance
      * of this library trains, and again: another rule for a group, a parameter that comes to a group of another rule.
-     * out_ids [n_decls] receives ids (0, 1, ... in registration order). out_layout may be NULL. Again: the same
+     * out_ids [n_decls] receives ids (0, 1, ... in registration order). out_report may be NULL. Again: the same
      * declarations with other memory, which already holds the values:
      * everything goes on; what waits to be fetched comes to the other memory, and nothing is written to the former.
      * Another set (parameters added, unfrozen, frozen, gone): windows end as with FLUSH, what is trained in both by
@@ -345,7 +335,7 @@ typedef struct zf_plugin {
      * host memory of both is needed.
      * [control] State: created, bound, active, quiesced; afterwards bound where it was created. */
     zf_status_t (*bind_params)(zf_instance_t *instance, const zf_bind_args_t *args, uint32_t *out_ids,
-                               zf_layout_t *out_layout, zf_error_t *err);
+                               zf_bind_report_t *out_report, zf_error_t *err);
 
     /* The host wrote these parameters itself (a load), and is done with it. Masters follow the visible values, open
      * slots of these parameters are dropped, moments are kept unless ZF_CHANGED_RESET. A weight that is not finite is
@@ -394,12 +384,6 @@ typedef struct zf_plugin {
      * this instance did not hand out, which is not read; where the instance has ended, the error that ended it.
      * [any-thread] while the instance lives, in every state. */
     zf_status_t (*fence_wait)(zf_instance_t *instance, const zf_fence_t *fence, uint64_t timeout_ns, zf_error_t *err);
-
-    /* The host has finished reading, in stream order: the parameters may be re-sharded. Elsewhere than at [shard] stage
-     * = 3 (zf.shards/0) the list is checked and nothing happens.
-     * [hook] State: bound, active, quiesced. */
-    zf_status_t (*param_release)(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
-                                 const zf_stream_t *stream, zf_error_t *err);
 
     /* DRAIN or FLUSH; returns when done. Gradients delivered but not stepped stay.
      * [control] State: bound, active, quiesced; afterwards quiesced. */

@@ -32,9 +32,10 @@ class Opening(unittest.TestCase):
 
     def test_the_plugin_opens_and_describes_itself(self):
         about = zfplugin.load().describe()
-        self.assertEqual((about["name"], about["abi"]), ("libzfplugin", "0.11"))
+        self.assertEqual((about["name"], about["abi"]), ("libzfplugin", "0.12"))
         self.assertIn("zf.stats/1", about["provided_extensions"])
         self.assertEqual(about["required_extensions"], ())
+        self.assertIn(zfplugin._abi.DEVICE_CPU, about["device_types"])
 
     def test_the_same_path_gives_the_same_object(self):
         self.assertIs(zfplugin.load(), zfplugin.load())
@@ -91,7 +92,7 @@ class Opening(unittest.TestCase):
                 self.assertEqual(library.find(), str(self.folder / "libzfplugin.so.0"))
 
     def test_a_foreign_abi_is_named(self):
-        with mock.patch.object(library, "SERVED_ABIS", (7 << 16 | 3,)), self.assertRaisesRegex(zfplugin.AbiError, r"7\.3.*0\.11"):
+        with mock.patch.object(library, "SERVED_ABIS", (7 << 16 | 3,)), self.assertRaisesRegex(zfplugin.AbiError, r"7\.3.*0\.12"):
             zfplugin.Library()
 
     def test_import_needs_neither_torch_nor_numpy(self):

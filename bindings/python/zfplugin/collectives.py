@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zf.collectives/1 out of Python: how the ranks of a job exchange bytes for the plugin, over whatever they talk through.
+"""zf.collectives/0 out of Python: how the ranks of a job exchange bytes for the plugin, over whatever they talk through.
 
 Model: a Collectives is handed to Instance(collectives=...), which offers its table to the plugin. Where, when and in what
 order something is exchanged is the plugin's; a subclass moves the bytes. The plugin asks on threads of its own (one per

@@ -303,7 +303,7 @@ class Instance:
         held = frozenset(view.struct.dl.data for param, view in zip(params, views)
                          if not param.frozen and view.struct.dl.data)
         self._end_older(held)
-        ids, layout = (C.c_uint32 * max(1, len(params)))(), _abi.Layout(struct_size=C.sizeof(_abi.Layout))
+        ids, layout = (C.c_uint32 * max(1, len(params)))(), _abi.BindReport(struct_size=C.sizeof(_abi.BindReport))
         rules = self._rules if rules is None else tuple(rules)
         groups = self._groups(1 + max((param.group for param in params), default=0), rules)
         args = _abi.BindArgs(struct_size=C.sizeof(_abi.BindArgs), decls=C.addressof(decls), n_decls=len(params),
@@ -314,7 +314,7 @@ class Instance:
         _bound.add(self)
         self.params = params
         self._views = views
-        self.layout = {name: getattr(layout, name) for name, _ in _abi.Layout._fields_[2:]}
+        self.layout = {name: getattr(layout, name) for name, _ in _abi.BindReport._fields_[2:]}
         return list(ids)[:len(params)]
 
     def _groups(self, n, rules):

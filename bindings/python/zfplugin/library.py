@@ -18,7 +18,7 @@ from . import _abi, errors
 SONAME = "libzfplugin.so.0"
 _INSIDE = Path(__file__).resolve().parent / "lib"
 VARIABLES = ("ZFPLUGIN_LIBRARY", "ZFPLUGIN_PATH")
-SERVED_ABIS = (_abi.ABI_0_11,)  # one per major, newest first
+SERVED_ABIS = (_abi.ABI_0_12,)  # one per major, newest first
 
 _HINT = (f"set {VARIABLES[0]} to the full path of libzfplugin.so, or install this package with the library inside "
          "(pip install ./bindings/python)")
@@ -171,13 +171,14 @@ class Library:
         return status
 
     def describe(self):
-        """dict: name, version, build, abi, required_extensions, optional_extensions, provided_extensions (tuples)."""
+        """dict: name, version, build, abi; required_extensions, optional_extensions, provided_extensions, device_types (tuples)."""
         out, record = _abi.Description(), errors.new_record()
         out.struct_size = ctypes.sizeof(out)
         self.check(self.table.describe(ctypes.byref(out), ctypes.byref(record)), record, "describe")
-        text = {name: (getattr(out, name) or b"").decode() for name, _ in _abi.Description._fields_[2:]}
+        text = {name: (getattr(out, name) or b"").decode() for name, kind in _abi.Description._fields_ if kind is ctypes.c_char_p}
         lists = {name: tuple(value.split()) for name, value in text.items() if name.endswith("_extensions")}
-        return {**text, **lists, "abi": abi_text(out.abi)}
+        types = tuple(t for t in range(64) if out.device_types >> t & 1)
+        return {**text, **lists, "abi": abi_text(out.abi), "device_types": types}
 
     def extension(self, name, struct):
         """The plugin's table of an extension as the given ctypes struct, or None."""
@@ -193,7 +194,7 @@ class Library:
             out.struct_size = ctypes.sizeof(out)
             self.check(ext.key(i, ctypes.byref(out), ctypes.byref(record)), record, "config key")
             row = {name: (getattr(out, name) or b"").decode() for name, _ in _abi.ConfigKey._fields_[2:]}
-            row["default"] = row.pop("deflt")
+            row["default"] = row.pop("default_value")
             keys.append(row)
         return keys
 

@@ -14,12 +14,12 @@ extern "C" {
 typedef struct zf_config_key { /* output struct; strings live as long as the library */
     uint32_t struct_size;
     uint32_t reserved0;
-    const char *section; /* "zenflow" */
-    const char *key;     /* "topk_ratio" */
-    const char *type;    /* "real", "int", "bool", "choice", "text" */
-    const char *range;   /* "(0, 1]", "1..64", "replay | mean" */
-    const char *deflt;   /* default, as it would be written in a file */
-    const char *doc;     /* one or two sentences */
+    const char *section;       /* "zenflow" */
+    const char *key;           /* "topk_ratio" */
+    const char *type;          /* "real", "int", "bool", "choice", "text" */
+    const char *range;         /* "(0, 1]", "1..64", "replay | mean" */
+    const char *default_value; /* default, as it would be written in a file */
+    const char *doc;           /* one or two sentences */
 } zf_config_key_t;
 
 typedef struct zf_config_ext {

@@ -3,9 +3,9 @@
  * generates) gets the plugin's memory there back for a while, with all of the training state kept on the host.
  *
  * The host says at create, by ZF_CREATE_CAP_RELEASE, that it will release: then bind_params maps as many bytes of
- * page-locked host memory as it maps on the device, and the plans (zf_layout_t, zf.plan/0) count them. Without the flag
- * nothing is paid and release is refused. Each direction is one copy of the plugin's device memory over the link, and
- * addresses stay reserved. Parameters and gradients are the host's: the plugin neither moves nor frees them. */
+ * page-locked host memory as it maps on the device, and what bind_params and zf.plan/0 report counts them. Without the
+ * flag nothing is paid and release is refused. Each direction is one copy of the plugin's device memory over the link,
+ * and addresses stay reserved. Parameters and gradients are the host's: the plugin neither moves nor frees them. */
 #ifndef ZF_EXT_RESIDENCY_H
 #define ZF_EXT_RESIDENCY_H
 

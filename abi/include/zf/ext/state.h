@@ -110,6 +110,7 @@ typedef struct zf_state_args {
     const char *path;              /* directory; exactly one of path and store */
     const zf_state_store_t *store; /* borrowed for the call */
     const char *note;              /* save: up to 64 KiB of UTF-8 kept in the index for the host; NULL = none */
+    const void *next;              /* zf_chained_t, or NULL */
 } zf_state_args_t;
 
 typedef struct zf_state_report { /* output struct */

@@ -53,7 +53,7 @@ class Figures:
 
     @property
     def layout(self):
-        """Planned memory and elements after binding (zf_layout_t as a dict), else None."""
+        """Planned memory and elements after binding (zf_bind_report_t as a dict), else None."""
         return self._instance.layout
 
     @property

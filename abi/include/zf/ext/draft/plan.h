@@ -20,6 +20,7 @@ typedef struct zf_plan_args {
     uint32_t reserved0;
     const zf_create_args_t *create; /* as create takes them; no function of its host is called */
     const zf_bind_args_t *bind;     /* as bind_params takes them */
+    const void *next;               /* zf_chained_t, or NULL */
 } zf_plan_args_t;
 
 typedef struct zf_plan { /* output struct; of one rank. Bytes of host and device are those of zf.stats/1 */

@@ -42,6 +42,11 @@ typedef struct zf_shards_ext {
      * with the same values; else it is lost.
      * [hook] State: bound, active, quiesced. */
     zf_status_t (*place)(zf_instance_t *instance, uint32_t id, zf_shard_place_t *out, zf_error_t *err);
+    /* The host has finished reading these parameters, in stream order: their memory may be others'. Where none lives as
+     * shards the list is checked and nothing happens.
+     * [hook] State: bound, active, quiesced. */
+    zf_status_t (*param_release)(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                                 const zf_stream_t *stream, zf_error_t *err);
 } zf_shards_ext_t;
 
 #ifdef __cplusplus

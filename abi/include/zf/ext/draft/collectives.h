@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zf/ext/collectives.h - "zf.collectives/1", a host extension: bytes exchanged among the ranks of a training job.
+/* zf/ext/draft/collectives.h - "zf.collectives/0", a host extension: bytes exchanged among the ranks of a training job.
  *
  * A host with more than one rank offers it in zf_host_t.get_extension; without it an instance is alone. It moves bytes
  * and nothing else: what is summed over ranks the plugin sums itself, by rank index, so that every transport gives the
@@ -10,9 +10,11 @@
  *
  * Threads: [lane] is the one exception to the rule that the plugin's own threads call nothing of the host: one such
  * thread per lane of an instance, between create and destroy, and with nccl create's own thread. Such a call does not
- * wait for other ranks, and must not call the plugin. group is called from create on. */
-#ifndef ZF_EXT_COLLECTIVES_H
-#define ZF_EXT_COLLECTIVES_H
+ * wait for other ranks, and must not call the plugin. group is called from create on.
+ * Draft until it has run beyond one machine, for it may need that memory is registered: may change or go with any
+ * release. */
+#ifndef ZF_EXT_DRAFT_COLLECTIVES_H
+#define ZF_EXT_DRAFT_COLLECTIVES_H
 
 #include "zf/plugin.h"
 
@@ -20,7 +22,7 @@
 extern "C" {
 #endif
 
-#define ZF_EXT_COLLECTIVES "zf.collectives/1"
+#define ZF_EXT_COLLECTIVES "zf.collectives/0"
 
 /* Part r of send goes to rank r; part r of recv comes from rank r, one's own part is not touched. */
 #define ZF_COLLECTIVE_ALL_TO_ALL 1
@@ -59,6 +61,13 @@ typedef struct zf_collective { /* input struct */
                         * every rank where all create and destroy theirs in the same order */
     uint32_t reserved0;
 } zf_collective_t;
+
+/* Process groups that the host makes by itself, for [shard] transport = ..._two_level: gradients are summed inside each
+ * machine first, then between machines. All ranks of group 0 ask for the first, then for the second, in bind_params
+ * (`group` may wait for the other ranks here). A host that does not know its machines fails there, and every rank is
+ * refused. */
+#define ZF_GROUP_NODE 0xFFFFFF00u   /* those of group 0 on this process's machine */
+#define ZF_GROUP_ACROSS 0xFFFFFF01u /* those of group 0 that have this process's place in their machine's group */
 
 #define ZF_COLLECTIVES_INSTANCES 1u /* pairs calls of the same `instance` only */
 
