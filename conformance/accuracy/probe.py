@@ -42,7 +42,7 @@ def ask(plugin: str, config: str | None, overrides) -> Probe:
     """Raises CannotRun with the plugin's or the loader's own words."""
     try:
         library = zfplugin.load(plugin)
-        with zfplugin.Instance(config, overrides, fetch=True, lib=library, log=SILENT) as instance:
+        with zfplugin.Instance([*filter(None, [config]), *overrides], fetch=True, lib=library, log=SILENT) as instance:
             return Probe(library.describe()["version"], instance.config())
     except errors.ZfError as error:
         raise CannotRun(" ".join(str(error).split())) from None

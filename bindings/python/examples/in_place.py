@@ -41,7 +41,7 @@ def main():
     parser.add_argument("settings", nargs="*")
     args = parser.parse_args()
     tokens, models = torch.randint(0, 512, (args.tokens // 128, 128)), [gpt2(args.width, args.layers) for _ in range(3)]
-    ours = [zfplugin.torch.ZenFlow(model.named_parameters(), model=model, fetch=is_fetched, overrides=["log.level=warn", *args.settings])
+    ours = [zfplugin.torch.ZenFlow(model.named_parameters(), model=model, fetch=is_fetched, config=["log.level=warn", *args.settings])
             for model, is_fetched in zip(models, (False, True))]
     runs = [stepper(model, optimizer, tokens) for model, optimizer in zip(models, (*ours, torch.optim.AdamW(models[2].parameters())))]
     seconds = list(zip(*([run() for run in runs] for _ in range(args.rounds + 3))))

@@ -247,11 +247,11 @@ def to_adamw():
 
 def scalars():
     """A parameter without axes, of which each process has a copy, in the state that torch.distributed.checkpoint takes. It does not count
-    in the norm, where counts_in_norm= says so."""
+    in the norm, where declare= says so."""
     mesh = mesh_of_four()["tp"]
     w = nn.Parameter(DTensor.from_local(torch.ones(4, 3), mesh, [Shard(0)], run_check=False))
     scale = nn.Parameter(DTensor.from_local(torch.tensor(2.0), mesh, [Replicate()], run_check=False))
-    opt = zfplugin.torch.ZenFlow([("w", w), ("scale", scale)], config=config(SYNCHRONOUS), counts_in_norm=lambda name, _: name == "w")
+    opt = zfplugin.torch.ZenFlow([("w", w), ("scale", scale)], config=config(SYNCHRONOUS), declare=lambda name, _: {"counts_in_norm": name == "w"})
     for _ in range(3):
         w.grad, scale.grad = torch.ones_like(w), torch.ones_like(scale)
         opt.step()
@@ -323,7 +323,7 @@ def shipped_in_backward():
     (On the whole batch: hybrid().)"""
     for n_parts in (1, 2):
         ours, theirs = cut_model(), cut_model()
-        opt = zenflow_of(ours, SYNCHRONOUS, overlap=True, clip_norm=0.3, accumulation_steps=n_parts)
+        opt = zenflow_of(ours, SYNCHRONOUS, overlap=True, clip_norm=0.3)
         reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
         for step in range(3):
             backward(ours, step, n_parts)

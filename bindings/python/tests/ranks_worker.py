@@ -154,7 +154,7 @@ def a_folder():
 def as_adamw():
     """Beside torch's AdamW on the whole batch; with the user's own collectives between, accumulation."""
     for mode in (SYNCHRONOUS, {**ALL_SELECTED, "zenflow.full_warm_up_rounds": 3}):
-        for stage, n_parts, kwargs in ((0, 1, {}), (1, 2, {"accumulation_steps": 2})):
+        for stage, n_parts, kwargs in ((0, 1, {}), (1, 2, {})):
             both = ours, opt, theirs, _ = make_both({**mode, **STAGES[stage]}, **kwargs)
             opt.register_step_pre_hook(lambda *_: dist.all_reduce(torch.ones(1)))
             for step in range(8):
@@ -275,7 +275,7 @@ def read_by_one():
 @FEW_A_BUCKET
 def train_overlapped(settings, n_steps, n_backwards=lambda step: 1, has=lambda step, name: True, touch=lambda *_: None, average=True):
     """Beside AdamW over the sum of what .grad holds when step() is called. In which steps gradients were on their way before it."""
-    ours, opt, theirs, reference = make_both({**SYNCHRONOUS, **settings}, average=average)
+    ours, opt, theirs, reference = make_both({**SYNCHRONOUS, **settings}, declare=lambda *_: {"average": average})
     seen, sent, start = [], threading.Event(), opt._ranks.start
     opt._ranks.start = lambda call: (start(call), call.lane == 0 and sent.set())[0]
     for step in range(n_steps):

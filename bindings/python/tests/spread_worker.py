@@ -87,8 +87,8 @@ def train_spread(settings, folder=None):
     part = {name: nn.Parameter(whole[key_of(name, stage, t)].detach().clone()) for name in SHAPES}
     optimizer = zfplugin.torch.ZenFlow(
         list(part.items()), **HYPER, clip_norm=CLIP, config=config({**SETTINGS, **settings}), group=data, norm_group=dist.group.WORLD,
-        shared_over=lambda name, _: {"embedding": pipe, "norm": tensor}.get(name),
-        counts_in_norm=lambda name, _: name != "embedding" or t == 0)  # each tensor rank has all of its gradient
+        declare=lambda name, _: {"shared_over": {"embedding": pipe, "norm": tensor}.get(name),
+                                 "counts_in_norm": name != "embedding" or t == 0})  # each tensor rank has all of its gradient
     for step in range(STEPS):
         for p in whole.values():
             p.grad = torch.zeros_like(p)
@@ -197,7 +197,7 @@ def by_owners(settings, **kwargs):
     owner = [dist.new_group(range(first, n, 2)) for first in (0, 1)][rank % 2]
     part = Experts(own=rank % 2)
     return part, zenflow_of(part, settings, group=dist.group.WORLD,
-                            reduced_over=lambda name, _: owner if name.startswith("experts") else None, **kwargs)
+                            declare=lambda name, _: {"reduced_over": owner} if name.startswith("experts") else None, **kwargs)
 
 
 def by_meshes(part, mesh, settings, **kwargs):
@@ -233,7 +233,7 @@ def experts():
     and show the same bits at every stage."""
     rank, alone, shown = dist.get_rank(), train_alone(Experts(), loss_of), []
     raises(zfplugin.errors.ArgumentError, "norm_group", lambda: zfplugin.torch.ZenFlow(
-        Experts(0).named_parameters(), reduced_over=lambda *_: dist.group.WORLD))
+        Experts(0).named_parameters(), declare=lambda *_: {"reduced_over": dist.group.WORLD}))
     for stage in (0, 1, 2):
         part, optimizer, pair = of_kind("owners", {**SETTINGS, "shard.stage": stage, "shard.bucket_bytes": 512}, clip_norm=CLIP)
         with a_folder() as folder:
@@ -259,7 +259,8 @@ def experts_under_one_name():
     rank, options = dist.get_rank(), StateDictOptions(full_state_dict=True)
     owners = [dist.new_group(range(first, 4, 2)) for first in (0, 1)]
     model = nn.ModuleDict({"expert": nn.Linear(2, 2), "rest": nn.Linear(2, 2)})
-    opt = zenflow_of(model, SYNCHRONOUS, group=dist.group.WORLD, reduced_over=lambda name, _: owners[rank % 2] if name.startswith("expert") else None)
+    opt = zenflow_of(model, SYNCHRONOUS, group=dist.group.WORLD, 
+                     declare=lambda name, _: {"reduced_over": owners[rank % 2]} if name.startswith("expert") else None)
     for p in model.parameters():
         p.grad = torch.ones_like(p)
     opt.step()
@@ -366,7 +367,7 @@ def sharded_state():
         model = mlp(width=width, n_hidden=0, dtype=torch.bfloat16)
         for name, shape in {"scalar": (), "few": (2, 3), "none": (0, 3)}.items() if width == 9 else ():
             model.register_parameter(name, nn.Parameter(torch.ones(shape, dtype=torch.bfloat16)))
-        optimizer = zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, group=group, average=False, **kwargs,
+        optimizer = zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, group=group, declare=lambda *_: {"average": False}, **kwargs,
                                            config=config({**SYNCHRONOUS, "shard.stage": 1, "shard.bucket_bytes": 512}))
         if restore:
             state = checkpoint_of(model, optimizer)

@@ -109,7 +109,7 @@ class Configuration(unittest.TestCase):
 
     def test_all_problems_at_once(self):
         with self.assertRaises(zfplugin.ConfigError) as caught:
-            zfplugin.Instance("[zenflow]\ntopk=1\nupdate_interval = 0\n", ["zenflow.predict=perhaps"])
+            zfplugin.Instance(["[zenflow]\ntopk=1\nupdate_interval = 0\n", "zenflow.predict=perhaps"])
         for word in ("topk_ratio", "1..64", "predict"):
             self.assertIn(word, str(caught.exception))
         self.assertIsInstance(caught.exception, ValueError)

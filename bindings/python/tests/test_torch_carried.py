@@ -110,7 +110,7 @@ class Carried(TorchTest):
             model[0].weight.grad.data.mul_(0.5)
             model[2].bias.grad = model[2].bias.grad.clone().neg_()
             opt.step()
-        self.on_both(edited, overlap=True, accumulation_steps=2)
+        self.on_both(edited, overlap=True)
         self.on_both(plain_step, release_gradients=True)
 
     def test_weights_of_16_bits_keep_the_masters_of_what_nobody_wrote(self):

@@ -102,7 +102,7 @@ class Released(TorchTest):
     """release_gradients=True: .grad is None after backward, the weights are AdamW's."""
 
     def check(self, one_step, options, n_steps=20, make=mlp, **kwargs):
-        ours, theirs, opt, reference = self.pair(make, with_model=True, release_gradients=True, **options)
+        ours, theirs, opt, reference = self.pair(make, with_model=True, **{"release_gradients": True, **options})
         opt.bind()  # else the first step's gradients travel at step()
         for i in range(n_steps):
             one_step(theirs, reference, i)
@@ -121,10 +121,10 @@ class Released(TorchTest):
             opt.zero_grad()
 
         for mode in BOTH:
-            self.check(one_step, {"config": mode, "accumulation_steps": 2})
+            self.check(one_step, {"config": mode, "release_gradients": 2})
             self.check(lambda model, opt, i: (plain_step(model, opt, i), opt.zero_grad()), {"config": mode})
-        opt = self.check(one_step, {"accumulation_steps": 2, "config": config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 1,
-                                                                               "zenflow.update_interval": 1, "zenflow.publish_lag": 0})})
+        opt = self.check(one_step, {"release_gradients": 2, "config": config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 1,
+                                                                              "zenflow.update_interval": 1, "zenflow.publish_lag": 0})})
         self.assertEqual(opt.stats()["early_lost"], 0)
 
     def test_memory_is_free_before_the_step(self):

@@ -161,16 +161,17 @@ class Constructor(TorchTest):
         for wrong, said in (({"lr": -1}, "lr = -1"), ({"lr": float("nan")}, "lr = nan"), ({"lr": None}, "lr = None"),
                             ({"lr": "1e-3"}, "lr = '1e-3'"), ({"betas": (1, 0.9)}, r"betas\[0\] = 1"),
                             ({"betas": 0.9}, "need two numbers"), ({"eps": -1}, "eps = -1"), ({"weight_decay": -1}, "weight_decay"),
-                            ({"accumulation_steps": "2"}, "accumulation_steps = '2'"), ({"model": 3}, "model is a int"),
-                            ({"config": 3}, "config is a int"), ({"fetch": True}, "fetch=True needs model"),
+                            ({"release_gradients": "2"}, "release_gradients = '2'"), ({"model": 3}, "model is a int"),
+                            ({"config": 3}, "config has a int"), ({"fetch": True}, "fetch=True needs model"),
                             ({"fused": True}, r"\Afused=True.*leave it out.*\Z"), ({"foreach": True}, r"\Aforeach=True.*leave it out.*\Z"),
                             ({"capturable": True}, r"\Acapturable=True.*leave it out.*\Z"),
                             ({"differentiable": True}, r"\Adifferentiable=True.*outside of autograd.*\Z"), ({"amsgrad": True}, r"\Aamsgrad=True.*two moments.*\Z"),
                             ({"topk_ratio": 0.1}, r'config=\{"zenflow\.topk_ratio'), ({"update_interval": 4}, r'config=\{"zenflow\.update_interval')):
             with self.subTest(wrong=wrong), self.assertRaisesRegex(zfplugin.ArgumentError, said):
                 self.zenflow(mlp(), **wrong)
-        with self.assertRaisesRegex(TypeError, "learning_rate"):
-            self.zenflow(mlp(), learning_rate=1)
+        for gone in ({"learning_rate": 1}, {"overrides": []}):
+            with self.assertRaisesRegex(TypeError, f"'{next(iter(gone))}': help.*docs/changes.md"):
+                self.zenflow(mlp(), **gone)
 
     def test_taken(self):
         model, opt = self.alone(fused=None, foreach=False, capturable=False, maximize=False, differentiable=False, amsgrad=False)
@@ -181,14 +182,20 @@ class Constructor(TorchTest):
 class Configuration(TorchTest):
     def test_forms(self):
         for given in ({"zenflow.topk_ratio": 0.3}, {"zenflow": {"topk_ratio": 0.3}}, "zenflow.topk_ratio=0.3",
-                      ["zenflow.topk_ratio=0.3"], "[zenflow]\ntopk_ratio = 0.3\n"):
+                      ["zenflow.topk_ratio=0.3"], "[zenflow]\ntopk_ratio = 0.3\n", ["[zenflow]\ntopk_ratio = 0.2\n", {"zenflow.topk_ratio": 0.3}],
+                      [{"zenflow.topk_ratio": 0.2}, "zenflow.topk_ratio = 0.3"], [{"zenflow.topk_ratio": 0.3}, "[zenflow]\ntopk_ratio = 0.2\n"]):
             with self.subTest(given=given):
                 self.assertEqual(float(self.zenflow(mlp(), config=given).config()["zenflow.topk_ratio"]), 0.3)
+
+    def test_what_is_none(self):
+        for given, said in (([2], "config has a int"), (["[zenflow]\n", "[host]\n"], "2 INI files or texts")):
+            with self.assertRaisesRegex(zfplugin.ArgumentError, said):
+                self.zenflow(mlp(), config=given)
 
     def test_keys_without_their_section(self):
         meant = '"topk_ratio" lacks its section: "zenflow.topk_ratio"'
         for kwargs, said in (({"config": {"topk_ratio": 0.5}}, meant), ({"config": "topk_ratio=0.5"}, meant), ({"config": "topk_ratio = 0.5"}, meant),
-                             ({"overrides": {"topk_ratio": 0.5}}, meant), ({"overrides": ["topk_ratio=0.5"]}, meant),
+                             ({"config": ["topk_ratio=0.5"]}, meant),
                              ({"config": {"threads": 2}}, '"host.threads"'), ({"config": {"update_intervall": 2}}, '"zenflow.update_interval"'),
                              ({"config": {"nonsense": 2}}, '"nonsense".*section.key')):
             with self.assertRaisesRegex(zfplugin.ConfigError, said):

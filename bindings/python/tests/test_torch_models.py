@@ -37,7 +37,7 @@ class Models(TorchTest):
                     x = x + torch.tanh(x @ weight.t())
                 return self.last(x)
 
-        opt = self.beside_adamw(plain_step, make=Stacked, n_batch_axes=lambda name, p: 1 if name == "layers" else 0)
+        opt = self.beside_adamw(plain_step, make=Stacked, declare=lambda name, p: {"n_batch_axes": 1} if name == "layers" else None)
         self.assertEqual({d.name: d.n_batch_axes for d in opt._binding.table.decls}["layers"], 1)
 
     @needs("transformers")
@@ -67,7 +67,7 @@ class Models(TorchTest):
                                  {(name, axis if sees else "columns", 1) for name in ("gate_up_proj", "down_proj")})
                 self.train_both(ours, theirs, opt, reference, 5, one_step)
                 self.assert_same(ours, theirs)
-        opt = self.zenflow(make(), n_batch_axes=lambda name, p: 0)
+        opt = self.zenflow(make(), declare=lambda name, p: {"n_batch_axes": 0})
         opt.bind()
         self.assertFalse(any(d.n_batch_axes for d in opt._binding.table.decls))
 
@@ -114,7 +114,7 @@ class Conv1D(TorchTest):
         model = self.make()
         opts = {}
         for key, kwargs in (("model", {"model": model}), ("callback", {
-                "channels": lambda name, p: "rows" if p.dim() == 2 else None}), ("none", {})):
+                "declare": lambda name, p: {"channels": "rows"} if p.dim() == 2 else None}), ("none", {})):
             opts[key] = self.zenflow(model, **kwargs)
             opts[key].bind()
         declared = {key: {d.name: d.channels for d in opt._binding.table.decls} for key, opt in opts.items()}
@@ -123,9 +123,11 @@ class Conv1D(TorchTest):
         self.assertEqual(set(declared["none"].values()), {"columns"})
 
     def test_a_wrong_answer_is_refused(self):
-        opt = self.zenflow(self.make(), channels=lambda name, p: "diagonals")
-        with self.assertRaises(zfplugin.ArgumentError):
+        opt = self.zenflow(self.make(), declare=lambda name, p: {"channels": "diagonals"})
+        with self.assertRaisesRegex(zfplugin.ArgumentError, "channels = 'diagonals'; allowed"):
             opt.bind()
+        with self.assertRaisesRegex(zfplugin.ArgumentError, r"declare\(\"0.weight\"\) gave 'channel'; allowed: channels, "):
+            self.zenflow(self.make(), declare=lambda name, p: {"channel": "rows"})
 
     @needs("transformers")
     def test_gpt2_itself(self):

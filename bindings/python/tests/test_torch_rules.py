@@ -184,13 +184,13 @@ class Callback(RulesTest):
 
     def test_adamw_written_by_the_caller(self):
         rule = zfplugin.RuleCallback(self.library.adamw, 2, "adamw of the test")
-        self.check(lambda p: torch.optim.AdamW(p, **HYPER), 100, rule_callback=rule, **HYPER)
+        self.check(lambda p: torch.optim.AdamW(p, **HYPER), 100, rule=rule, **HYPER)
 
     def test_by_address_and_with_a_context(self):
         half = ctypes.c_double(0.5)
         address = ctypes.cast(self.library.scaled_sgd, ctypes.c_void_p).value
         rule = zfplugin.RuleCallback(address, 0, ctx=ctypes.addressof(half))
-        self.check(lambda p: torch.optim.SGD(p, 0.05), 50, lr=0.1, rule_callback=rule)
+        self.check(lambda p: torch.optim.SGD(p, 0.05), 50, lr=0.1, rule=rule)
 
     def test_refused(self):
         kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
@@ -200,10 +200,8 @@ class Callback(RulesTest):
                  (self.library.adamw, 3, "0, 1, 2"), (self.library.adamw, None, "0, 1, 2")]
         for function, n_moments, word in wrong:
             with self.assertRaises(zfplugin.ArgumentError) as caught:
-                self.zenflow(mlp(), rule_callback=zfplugin.RuleCallback(function, n_moments))
+                self.zenflow(mlp(), rule=zfplugin.RuleCallback(function, n_moments))
             self.assertIn(word, str(caught.exception))
-        for kwargs in ({"rule_callback": self.library.adamw},
-                       {"rule": "lion", "rule_callback": zfplugin.RuleCallback(self.library.adamw, 2)},
-                       {"rule_callback": zfplugin.RuleCallback(self.library.adamw, 2, "")}):
-            with self.assertRaises(zfplugin.ArgumentError):
-                self.zenflow(mlp(), **kwargs)
+        for rule, word in ((self.library.adamw, "a zfplugin.RuleCallback"), (zfplugin.RuleCallback(self.library.adamw, 2, ""), "name is empty")):
+            with self.assertRaisesRegex(zfplugin.ArgumentError, word):
+                self.zenflow(mlp(), rule=rule)

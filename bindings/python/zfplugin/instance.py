@@ -87,16 +87,16 @@ class RuleCallback:
         address = self.function
         if isinstance(address, C._CFuncPtr):
             if any(type(kept).__name__ == "CThunkObject" for kept in (address._objects or {}).values()):
-                raise errors.ArgumentError("rule_callback: the function is written in Python; it is called on the plugin's own "
+                raise errors.ArgumentError("RuleCallback: the function is written in Python; it is called on the plugin's own "
                                            "threads, so give a compiled one (ctypes.CDLL(...).update, numba's cfunc.address)")
             address = C.cast(address, C.c_void_p).value
         if isinstance(address, bool) or not isinstance(address, int) or address <= 0:
-            raise errors.ArgumentError(f"rule_callback: function is a {type(self.function).__name__}; need a function of a "
+            raise errors.ArgumentError(f"RuleCallback: function is a {type(self.function).__name__}; need a function of a "
                                        "ctypes library, or the address of a compiled one")
         if isinstance(self.n_moments, bool) or self.n_moments not in (0, 1, 2):
-            raise errors.ArgumentError(f"rule_callback: n_moments = {self.n_moments!r}; allowed: 0, 1, 2")
+            raise errors.ArgumentError(f"RuleCallback: n_moments = {self.n_moments!r}; allowed: 0, 1, 2")
         if not self.name:
-            raise errors.ArgumentError("rule_callback: name is empty; it stands in the log and in checkpoints")
+            raise errors.ArgumentError("RuleCallback: name is empty; it stands in the log and in checkpoints")
         kind = dict(_abi.RuleCallback._fields_)["update"]
         return _abi.RuleCallback(struct_size=C.sizeof(_abi.RuleCallback), n_moments=self.n_moments,
                                  name=self.name.encode(), ctx=self.ctx, update=kind(address))
@@ -130,29 +130,30 @@ def _report(raw):
 
 
 def _config_lines(config):
-    """dict, flat or of sections, or list of "section.key=value" as a list of strings."""
-    if config is None:
-        return []
-    if isinstance(config, dict):
-        config = {name: value for key, section in config.items() for name, value in (
-            ((f"{key}.{name}", value) for name, value in section.items()) if isinstance(section, dict) else ((key, section),))}
-        return [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in config.items()]
-    return [config] if isinstance(config, str) else list(config)
+    """A dict, flat or of sections, as a list of "section.key=value"."""
+    flat = {name: value for key, section in config.items() for name, value in (
+        ((f"{key}.{name}", value) for name, value in section.items()) if isinstance(section, dict) else ((key, section),))}
+    return [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in flat.items()]
 
 
 def _split_config(config):
-    """The config argument as (text, path, overrides): a path, INI text (has a newline or "["), or overrides (a dict, a list,
-    "section.key=value")."""
-    if config is None or isinstance(config, (dict, list, tuple)):
-        return None, None, _config_lines(config)
-    if isinstance(config, str) and ("\n" in config or "[" in config):
-        return config, None, []
-    if isinstance(config, str) and re.match(r"\w+(\.\w+)? *=", config) and not os.path.exists(config):
-        return None, None, [config]
-    if not isinstance(config, (str, bytes, os.PathLike)):
-        raise errors.ArgumentError(f"config is a {type(config).__name__}; need the path of an INI file, INI text, or a dict "
-                                   'such as {"zenflow.topk_ratio": 0.1}')
-    return None, os.fspath(config), []
+    """The config argument as (INI texts, paths, overrides)."""
+    texts, paths, lines = [], [], []
+    for one in config if isinstance(config, (list, tuple)) else () if config is None else (config,):
+        if isinstance(one, dict):
+            lines += _config_lines(one)
+        elif isinstance(one, str) and re.match(r"\w+(\.\w+)? *=.*$", one) and not os.path.exists(one):
+            lines.append(one)
+        elif isinstance(one, str) and ("\n" in one or "[" in one):
+            texts.append(one)
+        elif isinstance(one, (str, bytes, os.PathLike)):
+            paths.append(os.fspath(one))
+        else:
+            raise errors.ArgumentError(f"config has a {type(one).__name__}; need the path of an INI file, INI text, a dict such as "
+                                       '{"zenflow.topk_ratio": 0.1}, "section.key=value", or a list of these')
+    if len(texts) + len(paths) > 1:
+        raise errors.ArgumentError(f"config has {len(texts) + len(paths)} INI files or texts; need one at most: write the others as dicts")
+    return next(iter(texts), None), next(iter(paths), None), lines
 
 
 def _check_sections(lines, library_):
@@ -192,23 +193,19 @@ _bound = weakref.WeakSet()  # instances that hold memory; the plugin lets one in
 
 
 class Instance:
-    """See the head of this file. config: path of an INI file, INI text, dict {"section.key": value}, or None = the
-    defaults; overrides: list of "section.key=value" or a dict, applied last. fetch: the caller promises to call fetch()
-    before it reads parameters. rule: a key of RULES; rule_callback: a RuleCallback instead of it. log: a logging.Logger.
-    before: overrides that come before those of a dict and of overrides. place: where the caller computes (places.py).
+    """See the head of this file. config: path of an INI file, INI text, dict {"section.key": value}, "section.key=value", a
+    list of these, or None = the defaults. A file or text holds first, then the others in their order. fetch: the caller promises to
+    call fetch() before it reads parameters. rule: a key of RULES, or a RuleCallback. log: a logging.Logger.
+    before: overrides that come before those of config. place: where the caller computes (places.py).
     collectives: a Collectives (collectives.py), where this is one of several ranks that train as one; None = this one alone.
     norm_group: the number, in collectives, of the group of all processes that train one model together; 0 = group 0.
     releasable: release() will be called; bind() maps as much page-locked host memory for it as device memory."""
 
-    def __init__(self, config=None, overrides=None, *, fetch=False, rule="adamw", rule_callback=None, lib=None,
-                 log=None, name="python", before=(), collectives=None, place=places.HOST_THREAD, norm_group=0,
-                 releasable=False):
-        if rule not in RULES:
-            raise errors.ArgumentError(f"rule = {rule!r}; allowed: {', '.join(RULES)}")
-        if rule_callback is not None and rule != "adamw":
-            raise errors.ArgumentError(f"rule = {rule!r} and rule_callback: give one of them")
-        if rule_callback is not None and not isinstance(rule_callback, RuleCallback):
-            raise errors.ArgumentError(f"rule_callback is a {type(rule_callback).__name__}; need a zfplugin.RuleCallback")
+    def __init__(self, config=None, *, fetch=False, rule="adamw", lib=None, log=None, name="python", before=(), collectives=None,
+                 place=places.HOST_THREAD, norm_group=0, releasable=False):
+        callback = rule if isinstance(rule, RuleCallback) else None
+        if callback is None and (not isinstance(rule, str) or rule not in RULES):
+            raise errors.ArgumentError(f"rule = {rule!r}; allowed: {', '.join(RULES)}, a zfplugin.RuleCallback")
         self.lib = lib if isinstance(lib, library.Library) else library.load(lib)
         self.table = self.lib.table
         self.lock = threading.RLock()
@@ -223,21 +220,21 @@ class Instance:
         self.stream = _abi.Stream(struct_size=C.sizeof(_abi.Stream), kind=place.kind, device_type=place.device_type,
                                   device_id=place.number)
         self._host = _make_host(self.log, name, collectives)
-        self._rule = RULES[rule] if rule_callback is None else _abi.RULE_CALLBACK
+        self._rule = RULES[rule] if callback is None else _abi.RULE_CALLBACK
         self._rules = ()  # of groups that have one of their own
-        self._callback = rule_callback.fill() if rule_callback is not None else None
+        self._callback = callback.fill() if callback is not None else None
         self._norm_group = norm_group
         self.is_released = False
         flags = (_abi.CREATE_CAP_FETCH if fetch else 0) | (_abi.CREATE_CAP_RELEASE if releasable else 0)
-        self.handle = self._create(config, overrides, before, flags)
-        kept = (self._host, self.lib, rule_callback, collectives)
+        self.handle = self._create(config, before, flags)
+        kept = (self._host, self.lib, callback, collectives)
         self._finalizer = weakref.finalize(self, _destroy, self.table.destroy, self.handle, kept)
         self._places = frozenset()
         self.on_superseded = self._finalizer  # called where a newer instance takes the same memory over
 
-    def _create(self, config, overrides, before, flags):
+    def _create(self, config, before, flags):
         text, path, lines = _split_config(config)
-        lines = [*before, *lines, *_config_lines(overrides)]
+        lines = [*before, *lines]
         _check_sections(lines, self.lib)
         raw, record, out = text.encode() if text is not None else None, errors.new_record(), C.c_void_p()
         array = library.string_array(lines)

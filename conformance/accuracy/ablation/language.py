@@ -15,7 +15,7 @@ import sys
 import torch
 import transformers
 
-from ..pytorch.train import Settings, Stepper, descend, groups
+from ..pytorch.train import Settings, Stepper, descend, groups, make_zenflow
 
 CONTEXT, WIDTH, HEADS, LAYERS = 64, 128, 4, 2
 FAMILIES = {
@@ -31,9 +31,7 @@ FAMILIES = {
 def make_optimizer(args, model, s: Settings):
     if args.optimizer == "adamw":
         return torch.optim.AdamW(groups(model, s.weight_decay), lr=s.lr)
-    from zfplugin.torch import ZenFlow
-
-    return ZenFlow(groups(model, s.weight_decay), lr=s.lr, library=args.plugin, overrides=tuple(args.set))
+    return make_zenflow(model, s, args.plugin, args.set)
 
 
 def train(args) -> dict:

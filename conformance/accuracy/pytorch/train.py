@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import time
 
 import torch
@@ -44,9 +45,16 @@ def groups(model, weight_decay: float) -> list[dict]:
 def make_optimizer(model, s: Settings):
     if s.optimizer == "adamw":
         return torch.optim.AdamW(groups(model, s.weight_decay), lr=s.lr, fused=True)
+    return make_zenflow(model, s, s.plugin, [*filter(None, [s.config]), *s.overrides], is_known=True)
+
+
+def make_zenflow(model, s: Settings, plugin: str | None, config: list, is_known: bool = False):
+    """plugin: libzfplugin.so; None: the one that zfplugin finds. is_known: the optimizer is told the model."""
+    if plugin:
+        os.environ["ZFPLUGIN_PATH"] = plugin
     from zfplugin.torch import ZenFlow
 
-    return ZenFlow(groups(model, s.weight_decay), lr=s.lr, model=model, library=s.plugin, config=s.config, overrides=s.overrides)
+    return ZenFlow(groups(model, s.weight_decay), lr=s.lr, config=config, model=model if is_known else None)
 
 
 def rate(i: int, s: Settings) -> float:

@@ -45,7 +45,7 @@ class Binding:
         handles.append(self.feed.handles)
         self._warn_of_names(table)
         if table.experts:
-            log.info("the first axis counts experts, each of which is a matrix of its own (n_batch_axes= says otherwise): %s", listed(table.experts))
+            log.info("the first axis counts experts, each of which is a matrix of its own (declare= says otherwise: n_batch_axes): %s", listed(table.experts))
         self._adopt(groups, table)
 
     def _make_table(self, groups, trained=()):

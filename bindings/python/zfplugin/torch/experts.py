@@ -49,6 +49,6 @@ def refuse_mixed(ranks, table):
     for found in map(json.loads, ranks.gather(json.dumps(own))):
         for name, members in found.items():
             if known.setdefault(name, members) != members:
-                raise errors.StateError(f'"{name}" is another parameter on processes {known[name]} than on {members} (reduced_over=), under one name, '
+                raise errors.StateError(f'"{name}" is another parameter on processes {known[name]} than on {members} (reduced_over), under one name, '
                                         "which torch.distributed.checkpoint would take for one: give each expert a module with a name of its own, or "
                                         "use save(directory), a directory for each expert")

@@ -17,10 +17,10 @@ Other ranks: what is on its way to them cannot be called back by one alone. So a
 gradients changed; then all drop what has travelled and deliver everything again.
 
 Accumulation: how often a parameter's hook fired in the last step is how often it is expected in this one, and only the last firing ships
-(fewer count when they come twice: the rest of an epoch's batches); accumulation_steps says it beforehand. If most gradients change
-after backward in some steps in a row (a host that clips, a GradScaler that unscales), shipping early ends, since each would travel twice.
+(fewer count when they come twice: the rest of an epoch's batches). If most gradients change after backward in some steps in a row (a host
+that clips, a GradScaler that unscales), shipping early ends, since each would travel twice.
 
-Released gradients (release_gradients=True) are no longer the trainer's once their hook has fired: nothing is compared.
+Released gradients (release_gradients=N, of N backwards) are no longer the trainer's once their hook has fired: nothing is compared.
 
 Memory of a shipped gradient is read asynchronously until the step's report, so the tensor and its storage are held until then. With
 fetch=True step() returns before that: it waits for the fence of the last bucket instead.
@@ -70,16 +70,16 @@ class GradientFeed:
     """Ships the gradients of a ParameterTable to an Instance. overlap: during backward; None: where changes are told for nothing, to other
     ranks on a CPU. agree: a function of all ranks, whether one of them says so (ranks.py), or None: there are no others."""
 
-    def __init__(self, instance, table, *, overlap=None, accumulation_steps=None, log=None, agree=None, is_releasing=False):
+    def __init__(self, instance, table, *, overlap=None, log=None, agree=None, n_releasing=0):
         self.instance, self.table, self.place = instance, None, instance.place
         self.log = log or logging.getLogger("zfplugin")
         self.lock = instance.lock
         self.is_alone, self.agree = agree is None, agree
-        self.is_releasing = is_releasing  # .grad is None once it was shipped
+        self.is_releasing = n_releasing > 0  # .grad is None once it was shipped
         if overlap is None:  # on a CPU alone it costs more than it hides: every gradient is read once more for its digest
             overlap = not self.is_alone and not self.place.is_stream
-        self.is_shipping = overlap or is_releasing
-        self.fixed_count = accumulation_steps or (1 if is_releasing else None)
+        self.is_shipping = overlap or self.is_releasing
+        self.fixed_count = n_releasing or None
         self.begin = None               # called before the first delivery of a step during backward
         self.released = []              # no longer the gradient, but perhaps still being read
         self.released_nbytes = 0
@@ -173,7 +173,7 @@ class GradientFeed:
         of = self.gradients[i]
         if of.fired > self.fixed_count:
             raise errors.StateError(f'release_gradients=True: a gradient of "{self.table.names[i]}" came {of.fired} times before step(), '
-                                    f"{self.fixed_count} expected; say accumulation_steps=")
+                                    f"{self.fixed_count} expected; say release_gradients={of.fired}, the backwards of a step")
         if not self.table.is_in_place(i):
             raise errors.StateError(f'release_gradients=True: "{self.table.names[i]}" was moved between step() and backward: call bind() or '
                                     "step() after a move")

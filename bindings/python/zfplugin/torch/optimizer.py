@@ -39,51 +39,41 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
     params: parameters, (name, parameter) pairs (model.named_parameters()), or groups of either. Names are used in
         errors and in saved states; without them parameters are param0, param1, ... in order.
     lr, betas, eps, weight_decay: as in torch.optim.AdamW; per group too; read at every step.
-    config: path of an INI file, INI text, or {"section.key": value}; None = the plugin's defaults.
-    overrides: list of "section.key=value", or a dict; applied after config.
-    rule: "adamw", "adam" (decay as L2), "sgd", "sgd_nesterov" (momentum = betas[0]) or "lion"; per group too, kept while it lives.
-    rule_callback: a zfplugin.RuleCallback, a compiled function, instead of rule.
+    config: path of an INI file, INI text, {"section.key": value}, "section.key=value", or a list of these, of which the later ones
+        hold; None = the plugin's defaults.
+    rule: "adamw", "adam" (decay as L2), "sgd", "sgd_nesterov" (momentum = betas[0]) or "lion"; per group too, kept while it lives. Or a
+        zfplugin.RuleCallback, a compiled function, for groups that name none.
     clip_norm: clip the gradient's global norm to it inside the plugin (0 = off), instead of clip_grad_norm_.
     model: the module, for names, for the channel axis of Conv1D layers, and needed by fetch.
     fetch: "I read a weight in the forward of the module that holds it; before anything else I call synchronize()." The host goes on
         updating after step() returns, and forward pre-hooks of the model's modules wait for their parameters (fetch.py). Default: when
         step() returns, every weight is the newest.
-    channels, n_batch_axes: callables (name, parameter) -> "rows" | "columns" | None, and -> number of leading axes that
-        count independent matrices (stacked layers), or None: 1 where they are experts (experts.py), else 0.
-    accumulation_steps: backwards per step, if it is fixed; else it is learned from the last step.
+    declare: callable (name, parameter) -> None, or what is otherwise than by default, as a dict: "channels", "rows" or "columns";
+        "n_batch_axes", the number of leading axes that count independent matrices (stacked layers), by default 1 of experts (experts.py);
+        with several processes "reduced_over", "shared_over", "counts_in_norm" and "average" (processes.py).
     overlap: gradients travel during backward, and updates begin under it; at step each is compared with what travelled, which reads it once
         more on a CPU, and travels again where it changed. On CUDA, where contents are not compared, it says that nobody writes gradients
         through .data or numpy. False: gradients are read at step. Default: True with group= on a CPU, else False.
-    group: a torch.distributed process group whose members train as one, each on its own batch, without DDP: the plugin sums
+    group: a torch.distributed process group whose members train as one, each on its own batch, without DDP: the plugin averages
         gradients over them, and with [shard] stage = 1 each keeps a part of the optimizer's state. Every member makes the
         optimizer, over the same weights. None = this process alone. DTensors need no group: their meshes tell (cut.py). Where
         they are tensor parallel alone, group= may be the other axis, over which nobody has summed their gradients.
-    average: with group, gradients are averaged over it, as DDP does; False: summed.
     norm_group: where the model is spread over processes (tensor, pipeline parallel): the group of all that train it together,
         over which the gradient norm adds up; group= is then of those that have the same part of it, or None. All of them make
         the optimizer, bind and step.
-    shared_over: callable (name, parameter) -> process group or None: a parameter that instances with other parameters hold
-        too, each with a share of its gradient (a LayerNorm under sequence parallelism, an embedding tied over pipeline
-        stages): what group= has made of it is summed over that.
-    reduced_over: callable (name, parameter) -> process group or None: a parameter whose gradient is averaged (or summed) over
-        that one in place of group=, the processes that have this expert; norm_group= is group= then unless it is given.
-    counts_in_norm: callable (name, parameter) -> bool: False of a duplicate that another process counts.
     sharded_state: with group, state_dict() and .state hold this process's rows alone, as DTensors over that group (sharded.py).
     release_gradients: give each gradient back during backward: its .grad is None once it was shipped, and its memory free once it was
-        read. Nobody else sees it then: clip with clip_norm, not with clip_grad_norm_, which would find nothing; several backwards per
-        step need accumulation_steps. Not with other processes.
+        read. Nobody else sees it then: clip with clip_norm, not with clip_grad_norm_, which would find nothing. The number of backwards of
+        a step; True is one. Not with other processes.
     releasable: release() will be called (residency.py): as much page-locked host memory is kept for it as the plugin takes on the device.
     device: "cuda": the plugin's own CUDA backend, which windows need there, and which never ran on a GPU yet. Default: the plugin computes
         in host memory, and torch carries gradients and values of parameters on any other device (carried.py).
-    library: path of libzfplugin.so, or a zfplugin.Library. log: a logging.Logger (default "zfplugin").
     options_of_torchs: fused, foreach and the like: None and False are taken, anything else is refused with the reason.
     """
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
-                 rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=False, channels=None, n_batch_axes=None,
-                 accumulation_steps=None, overlap=None, group=None, average=True, norm_group=None, shared_over=None,
-                 reduced_over=None, counts_in_norm=None, release_gradients=False, releasable=False,
-                 sharded_state=False, device=None, library=None, log=None, **options_of_torchs):
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, rule="adamw", clip_norm=0.0,
+                 model=None, fetch=False, declare=None, overlap=None, group=None, norm_group=None, release_gradients=0, releasable=False,
+                 sharded_state=False, device=None, **options_of_torchs):
         self._binding = None
         if fetch and model is None:
             raise errors.ArgumentError("fetch=True needs model=...: its modules wait for their parameters")
@@ -92,11 +82,11 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         if isinstance(model, torch.jit.ScriptModule):
             raise errors.ArgumentError("model is a torch.jit.ScriptModule, which takes none of the hooks that its state_dict() and forward "
                                        "need: leave model= out, and flush() before you save")
-        if accumulation_steps is not None and (not isinstance(accumulation_steps, int) or accumulation_steps < 1):
-            raise errors.ArgumentError(f"accumulation_steps = {accumulation_steps!r}; allowed: 1, 2, ...")
+        if not isinstance(release_gradients, int) or release_gradients < 0:
+            raise errors.ArgumentError(f"release_gradients = {release_gradients!r}; allowed: 0, or the number of backwards of a step")
         if release_gradients and (overlap is False or (group or norm_group) is not None):
             raise errors.ArgumentError("release_gradients=True gives gradients back during backward: not with overlap=False, group= or norm_group=")
-        self.log = log or logging.getLogger("zfplugin")
+        self.log = logging.getLogger("zfplugin")
         self.clip_norm = clip_norm
         self._model = weakref.ref(model) if model is not None else lambda: None
         self._is_epoch_end, self._n_without, self._n_skipped = False, 0, 0
@@ -107,8 +97,8 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
             self._names.setdefault(id(param), name)
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
                                   "maximize": bool(options_of_torchs.pop("maximize", None))})
-        self._rule = rule if rule_callback is None else None
-        held = [(self._names.get(id(p)), p) for group_ in self.param_groups for p in group_["params"]]
+        self._rule = rule if isinstance(rule, str) else None
+        held = [(self._names.get(id(p), f"param{i}"), p) for i, p in enumerate(p for group_ in self.param_groups for p in group_["params"])]
         if self._is_cut():
             if release_gradients:
                 raise errors.ArgumentError("release_gradients=True where parameters are cut over processes: FSDP gives them back by itself")
@@ -121,7 +111,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         is_single, log = not processes.are_several(), self.log
 
         def make_instance(*, place, **more):  # no reference to this optimizer, which goes when it is dropped
-            return Instance(config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback, lib=library, log=log, name="torch",
+            return Instance(config, fetch=fetch, rule=rule, log=log, name="torch",
                             before=[f"zenflow.on_overwrite={'hold' if place.is_stream else 'ask'}"],
                             releasable=releasable, place=place, **more)
 
@@ -131,14 +121,13 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         hyper_groups.refuse(options_of_torchs, instance.lib)
         if sharded_state and (group is None or self._is_cut()):
             raise errors.ArgumentError("sharded_state=True needs group=..., over whose processes the state lies, and parameters that are no DTensors")
-        own_groups, stage = processes.groups_of(reduced_over, held), int(instance.config()["shard.stage"])
-        if own_groups and (norm_group := norm_group or group) is None:
-            raise errors.ArgumentError("reduced_over=... needs norm_group=...: the group of all processes that train the model together")
+        others, stage = processes.groups_of(declare, held), int(instance.config()["shard.stage"])
+        if others["reduced_over"] and (norm_group := norm_group or group) is None:
+            raise errors.ArgumentError("reduced_over of declare=... needs norm_group=...: the group of all processes that train the model together")
         if (group or norm_group) is not None and stage == 3:
             raise errors.ConfigError("[shard] stage = 3 with group=: a module reads its parameters where they are; shard them "
                                      "with FSDP2 instead, fully_shard(model), and make the optimizer without group=")
-        self._ranks = open_ranks(group, norm_group, {"reduced_over": own_groups, "shared_over": processes.groups_of(shared_over, held)},
-                                 int(instance.config()["host.deadline_ms"]))
+        self._ranks = open_ranks(group, norm_group, others, int(instance.config()["host.deadline_ms"]))
         self._is_together = sharded_state or self._ranks is not None  # state_dict() is of all processes, as torch's
         self._meshes = {number: torch.distributed.DeviceMesh.from_group(of, "cpu") for number, of in self._ranks.groups.items()} \
             if sharded_state and self._ranks is not None else {}
@@ -152,10 +141,9 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         self._final_weights = None
         self._make_binding = functools.partial(
             Binding, rule=self._rule, model=self._model,
-            table_options={"is_single": is_single, "channels": channels, "n_batch_axes": n_batch_axes, "average": average and self._ranks is not None,
-                           "shared_over": shared_over, "reduced_over": reduced_over, "own_numbers": number_own(own_groups),
-                           "counts_in_norm": counts_in_norm},
-            feed_options={"overlap": overlap, "accumulation_steps": accumulation_steps, "is_releasing": release_gradients,
+            table_options={"is_single": is_single, "declare": declare, "is_reduced": self._ranks is not None,
+                           "own_numbers": number_own(others["reduced_over"])},
+            feed_options={"overlap": overlap, "n_releasing": int(release_gradients),
                           "agree": self._ranks.agree if self._ranks is not None else None},
             fetcher=self._fetcher, handles=self._handles, log=self.log)
         self._begin(instance)

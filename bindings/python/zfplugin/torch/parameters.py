@@ -30,6 +30,7 @@ from ..instance import Param
 from ..places import HOST_THREAD
 from . import cut, experts
 from .carried import Mirrors, is_carried, words_of
+from .processes import declared
 from .ranks import number_of
 
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
@@ -114,13 +115,12 @@ def listed(names):
 
 class ParameterTable:
     """The bound parameters in order of their ids, as the groups hold them when it is made. trained: names of those that
-    were bound as trainable before: frozen since, they keep their state and are holes, as in torch. average: gradients are
-    averaged over the ranks. place: where they all must be; on the host's thread those of other devices have mirrors. config: a function that
-    gives the instance's. is_single: no other process trains with this one."""
+    were bound as trainable before: frozen since, they keep their state and are holes, as in torch. is_reduced: gradients are
+    summed or averaged over ranks. place: where they all must be; on the host's thread those of other devices have mirrors. config: a function
+    that gives the instance's. is_single: no other process trains with this one."""
 
-    def __init__(self, groups, names, *, channels, n_batch_axes, rows, fused, average=False, shared_over=None,
-                 reduced_over=None, own_numbers=None, counts_in_norm=None, trained=(), place=HOST_THREAD, config=None,
-                 is_single=True, mirrors=None):
+    def __init__(self, groups, names, *, rows, fused, declare=None, is_reduced=False, own_numbers=None, trained=(), place=HOST_THREAD,
+                 config=None, is_single=True, mirrors=None):
         self.params = [p for group in groups for p in group["params"]]
         self.group_of = [number for number, group in enumerate(groups) for _ in group["params"]]
         if len({id(p) for p in self.params}) < len(self.params):
@@ -144,8 +144,8 @@ class ParameterTable:
         self._check_ties()
         self.aliases = [p.detach() for p in self.now()]  # the bound memory, alive whatever becomes of the parameter
         self.experts = []  # names of those whose first axis was found to count them
-        self._groups = (shared_over, reduced_over, counts_in_norm, own_numbers)
-        self.decls = [self._declare(i, channels, n_batch_axes, rows, fused, average) for i in range(len(self.params))]
+        self.decls = [self._declare(i, declared(declare, name, param), rows, fused, is_reduced, own_numbers)
+                      for i, (name, param) in enumerate(zip(self.names, self.params))]
         self.numbers = {id(p): i for i, p in enumerate(self.params)}
         self.instance = None
         self._given_back = set()  # of these the memory is gone and there is no other
@@ -210,24 +210,21 @@ class ParameterTable:
         """The id whose memory i shares, or i."""
         return i if self.tied_to[i] is None else self.tied_to[i]
 
-    def _declare(self, i, channels, n_batch_axes, rows, fused, average):
+    def _declare(self, i, said, rows, fused, is_reduced, own_numbers):
+        """said: by declare=."""
         param, name = self.params[i], self.names[i]
-        axis = "rows" if id(param) in rows or (fused or {}).get(id(param)) else "columns"
-        if channels is not None:
-            axis = channels(name, param) or axis
+        axis = said["channels"] or ("rows" if id(param) in rows or (fused or {}).get(id(param)) else "columns")
         if axis not in ("rows", "columns"):
-            raise errors.ArgumentError(f'channels("{name}") gave {axis!r}; allowed: "rows", "columns", None')
-        shared_over, reduced_over, counts_in_norm, own_numbers = self._groups
-        own = reduced_over(name, param) if reduced_over is not None else None
+            raise errors.ArgumentError(f'declare("{name}"): channels = {axis!r}; allowed: "rows", "columns", None')
+        own, second = said["reduced_over"], said["shared_over"]
         if own is not None and id(own) not in own_numbers:
-            raise errors.ArgumentError(f'reduced_over("{name}") gives a group that no parameter had when the optimizer was made')
-        second = shared_over(name, param) if shared_over is not None else None
+            raise errors.ArgumentError(f'declare("{name}"): reduced_over is a group that no parameter had when the optimizer was made')
         counts, always = True, False
         if self.spread is not None and not self.frozen[i]:
             at = self._at[i]
             counts, always = self.spread.counts(at), self.spread.diverges(at, self._is_decided_alone)
-        if counts_in_norm is not None:
-            counts = bool(counts_in_norm(name, param))
+        if said["counts_in_norm"] is not None:
+            counts = bool(said["counts_in_norm"])
         tensor = self.aliases[i]
         if self.frozen[i] and not _is_known(tensor, self.place):
             tensor = torch.empty(0, dtype=torch.float32, device=cut.local(self.trained[0]).device if self.place.is_stream and self.trained else "cpu")
@@ -235,11 +232,10 @@ class ParameterTable:
                      reduce_group=own_numbers[id(own)] if own is not None else 0,
                      reduce_group2=number_of(second) if second is not None else 0,
                      home="resident" if always else "plugin", counts_in_norm=counts,
-                     average=average, channels=axis, n_batch_axes=self._n_batch_axes(i, n_batch_axes, fused))
+                     average=is_reduced and bool(said["average"]), channels=axis, n_batch_axes=self._n_batch_axes(i, said["n_batch_axes"], fused))
 
-    def _n_batch_axes(self, i, given, fused):
+    def _n_batch_axes(self, i, n, fused):
         param, name = self.params[i], self.names[i]
-        n = given(name, param) if given is not None else None
         if n is None and param.dim() == 3 and not self.frozen[i] and (experts.is_named_so(name) if fused is None else id(param) in fused):
             self.experts.append(name)
             return 1

@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the constructor's arguments say of process groups, and what it refuses of them (group=, norm_group=, shared_over=, reduced_over=;
-parameters that are cut over processes).
+"""What the constructor's arguments say of process groups, and what it refuses of them (group=, norm_group=, declare=; parameters that are
+cut over processes).
 
-held: (name or None, parameter) pairs of the groups, in order.
+With several processes declare= may say of a parameter
+    "reduced_over": a process group over which its gradient is averaged in place of group=, the processes that have this expert;
+        norm_group= is group= then unless it is given,
+    "shared_over": a process group of instances with other parameters that hold it too, each with a share of its gradient (a LayerNorm under
+        sequence parallelism, an embedding tied over pipeline stages): what group= has made of it is summed over that,
+    "counts_in_norm": False of a duplicate that another process counts,
+    "average": False: gradients are summed over group=, not averaged.
+
+held: (name, parameter) pairs of the groups, in order.
 """
 import torch
 
@@ -10,16 +18,28 @@ from .. import errors
 from . import cut
 from .ranks import check_group
 
+_DECLARED = {"channels": None, "n_batch_axes": None, "reduced_over": None, "shared_over": None, "counts_in_norm": None, "average": True}
+
+
+def declared(declare, name, param):
+    """What declare= says of a parameter, with the defaults of what it leaves out."""
+    said = declare(name, param) if declare is not None else None
+    unknown = [key for key in said or () if key not in _DECLARED]
+    if unknown:
+        raise errors.ArgumentError(f'declare("{name}") gave {unknown[0]!r}; allowed: {", ".join(_DECLARED)}')
+    return {**_DECLARED, **(said or {})}
+
 
 def are_several():
     """Whether other processes train with this one, DDP's replicas among them: what is found has to be found by all at the same step."""
     return torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
 
 
-def groups_of(function, held):
-    """Every group that a function of (name, parameter) gives, once, in the order of the parameters."""
-    found = [function(name, p) for name, p in held] if function is not None else []
-    return list({id(group): group for group in found if group is not None}.values())
+def groups_of(declare, held):
+    """{"reduced_over", "shared_over": every group that declare= gives so, once, in the order of the parameters}."""
+    found = [declared(declare, name, p) for name, p in held]
+    return {key: list({id(said[key]): said[key] for said in found if said[key] is not None}.values())
+            for key in ("reduced_over", "shared_over")}
 
 
 def norm_group_of(group, norm_group, held):
@@ -28,7 +48,7 @@ def norm_group_of(group, norm_group, held):
     if group is None:
         return norm_group
     check_group(group, "group")
-    trained = [(name or f"param{i}", p) for i, (name, p) in enumerate((name, p) for name, p in held if p.requires_grad)]
+    trained = [(name, p) for name, p in held if p.requires_grad]
     for name, p in trained:
         if cut.is_cut(p):
             cut.check(p, name, "")

@@ -245,7 +245,7 @@ def open_ranks(group, norm_group, others, deadline_ms):
         for given in some:
             check_group(given, argument)
     if others["shared_over"] and norm_group is None:
-        raise errors.ArgumentError("shared_over=... needs norm_group=...: the group of all processes that train the model together")
+        raise errors.ArgumentError("shared_over of declare=... needs norm_group=...: the group of all processes that train the model together")
     if norm_group is None and (group is None or dist.get_world_size(group) == 1):
         return None
     own = others["reduced_over"]
