@@ -117,7 +117,7 @@ static int is_exported(const Elf64_Sym *symbol) {
 }
 
 static void check_exports(abi_probe_t *p, const elf_file_t *f) {
-    static const char wanted[] = ZF_PLUGIN_NEGOTIATE_SYMBOL "@ZFPLUGIN_1";
+    const char *wanted = p->is_core ? ZF_PLUGIN_NEGOTIATE_SYMBOL : ZF_PLUGIN_NEGOTIATE_SYMBOL "@ZFPLUGIN_1";
     int is_there = 0;
     char found[256];
     for (size_t i = 1; i < f->n_symbols; i++) {
@@ -125,7 +125,9 @@ static void check_exports(abi_probe_t *p, const elf_file_t *f) {
         if (!is_exported(&f->symbols[i]))
             continue;
         if (f->symbols[i].st_shndx == SHN_ABS && strcmp(name, version) == 0)
-            continue; /* the version's own name */
+            continue;   /* the version's own name */
+        if (p->is_core) /* a vendor's own */
+            version = "";
         snprintf(found, sizeof found, "%s%s%s", name, *version ? "@" : "", version);
         is_there |=
             abi_check(p, ABI_RULE_EXPORTS, strcmp(found, wanted) == 0, "exports %s, not %s alone", found, wanted);
@@ -185,8 +187,9 @@ static void check_flags(abi_probe_t *p, const elf_file_t *f) {
     for (int i = 0; i < f->header->e_phnum; i++)
         if (f->segments[i].p_type == PT_GNU_STACK)
             has_stack = 1, is_exec = (f->segments[i].p_flags & PF_X) != 0;
-    abi_check(p, ABI_RULE_SONAME, strcmp(soname, "libzfplugin.so.0") == 0, "SONAME is \"%s\", not libzfplugin.so.0",
-              soname);
+    if (!p->is_core)
+        abi_check(p, ABI_RULE_SONAME, strcmp(soname, "libzfplugin.so.0") == 0, "SONAME is \"%s\", not libzfplugin.so.0",
+                  soname);
     abi_check(p, ABI_RULE_NODELETE, (dynamic_value(f, DT_FLAGS_1) & DF_1_NODELETE) != 0,
               "flag NODELETE is not set: link with -z nodelete");
     abi_check(p, ABI_RULE_STACK, has_stack && !is_exec, "%s",
@@ -213,7 +216,8 @@ int abi_elf_check(abi_probe_t *p, const char **why) {
     if (!*why) {
         check_exports(p, &f);
         check_imports(p, &f);
-        check_needed(p, &f);
+        if (!p->is_core)
+            check_needed(p, &f);
         check_flags(p, &f);
     }
     munmap(map, f.nbytes);

@@ -18,7 +18,7 @@
 #endif
 
 typedef struct options {
-    const char *plugin, *mocks, *only;
+    const char *plugin, *mocks, *only, *profile;
     int is_print_layout, is_help;
 } options_t;
 
@@ -30,6 +30,9 @@ static const zc_option_t table[] = {
     ZC_OPTION("mocks", ZC_TEXT, AT(mocks), "DIR", "directory of same_names.so"),
     ZC_OPTION("print-layout", ZC_SWITCH, AT(is_print_layout), NULL,
               "instead, the layout of the headers, as abi/layout/v0.12.txt holds it"),
+    ZC_OPTION("profile", ZC_CHOICE_TEXT, AT(profile), "NAME",
+              "full (default), or core: what right calls rely on, of any vendor's plugin, in float32",
+              .choices = "full core"),
     ZC_OPTION(
         "only", ZC_TEXT, AT(only), "NAME",
         "these probes alone: elf, entry, slots, cases, training, hosts, books, extent, state, order, storage, told, "
@@ -51,17 +54,18 @@ typedef struct part {
     const char *name;
     const abi_row_t *rows;
     void (*probes)(abi_probe_t *); /* where there are no rows */
+    int is_core;
 } part_t;
 
-static const part_t parts[] = {{"entry", abi_entry_rows, NULL},     {"slots", NULL, abi_slot_probes},
-                               {"cases", NULL, abi_case_probes},    {"training", abi_training_rows, NULL},
-                               {"hosts", abi_host_rows, NULL},      {"books", abi_books_rows, NULL},
-                               {"extent", abi_extent_rows, NULL},   {"isolation", abi_isolation_rows, NULL},
-                               {"state", abi_state_rows, NULL},     {"order", abi_order_rows, NULL},
-                               {"storage", abi_storage_rows, NULL}, {"told", abi_told_rows, NULL},
-                               {"waits", abi_waits_rows, NULL},     {"growth", abi_growth_rows, NULL},
-                               {"calls", abi_calls_rows, NULL},     {"manners", abi_manners_rows, NULL},
-                               {"life", abi_life_rows, NULL}};
+static const part_t parts[] = {{"entry", abi_entry_rows, NULL, 1},     {"slots", NULL, abi_slot_probes, 0},
+                               {"cases", NULL, abi_case_probes, 0},    {"training", abi_training_rows, NULL, 1},
+                               {"hosts", abi_host_rows, NULL, 0},      {"books", abi_books_rows, NULL, 0},
+                               {"extent", abi_extent_rows, NULL, 0},   {"isolation", abi_isolation_rows, NULL, 1},
+                               {"state", abi_state_rows, NULL, 0},     {"order", abi_order_rows, NULL, 0},
+                               {"storage", abi_storage_rows, NULL, 0}, {"told", abi_told_rows, NULL, 0},
+                               {"waits", abi_waits_rows, NULL, 0},     {"growth", abi_growth_rows, NULL, 1},
+                               {"calls", abi_calls_rows, NULL, 0},     {"manners", abi_manners_rows, NULL, 1},
+                               {"life", abi_life_rows, NULL, 0}};
 enum { N_PARTS = sizeof parts / sizeof parts[0] };
 
 static void run_part(abi_probe_t *probe, const part_t *part) {
@@ -88,7 +92,8 @@ static int check_plugin(abi_probe_t *probe, const char **why) {
     if (abi_elf_check(probe, why) != 0)
         return -1;
     for (size_t i = 0; i < N_PARTS; i++) {
-        run_part(probe, &parts[i]);
+        if (!probe->is_core || parts[i].is_core)
+            run_part(probe, &parts[i]);
         if (abi_report_verdict(&probe->report, ABI_RULE_TABLE) == ABI_FAIL) { /* what lacks slots cannot be called */
             abi_skip(probe, ABI_RULE_VALID, "the table is not complete");
             return 0;
@@ -114,6 +119,7 @@ static int check_all(const options_t *o) {
     probe->scratch = scratch;
     probe->plugin = path;
     probe->mocks = o->mocks;
+    probe->is_core = o->profile && strcmp(o->profile, "core") == 0;
     probe->progress.area = "abi";
     int rc = o->only ? check_part(probe, o->only, &why) : check_plugin(probe, &why);
     zc_progress_end(&probe->progress);

@@ -10,6 +10,7 @@
 typedef struct abi_probe {
     const char *plugin;     /* path of the .so under test */
     const char *mocks;      /* directory of the mocks, or NULL */
+    int is_core;            /* right calls alone, in float32, of any vendor's plugin */
     const char *scratch;    /* one for what probes write */
     zc_progress_t progress; /* which probe comes next */
     abi_report_t report;

@@ -30,6 +30,17 @@ abi_verdict_t abi_report_verdict(const abi_report_t *report, abi_rule_t rule) {
     return f->n_fail ? ABI_FAIL : f->n_pass ? ABI_PASS : ABI_SKIP;
 }
 
+/* The names of the rules that could not be judged. */
+static void print_skipped(const abi_report_t *report, FILE *out) {
+    const char *before = " (";
+    for (int i = 0; i < ABI_N_RULES; i++)
+        if (abi_report_verdict(report, (abi_rule_t)i) == ABI_SKIP) {
+            fprintf(out, "%s%s", before, rules[i].name);
+            before = ", ";
+        }
+    fprintf(out, "%s\n", *before == ',' ? ")" : "");
+}
+
 static void print_details(const abi_finding_t *f, FILE *out) {
     for (unsigned i = 0; i < f->n_details; i++)
         fprintf(out, "         %s\n", f->details[i]);
@@ -49,7 +60,8 @@ void abi_report_print(const abi_report_t *report, FILE *out) {
                 f->n_pass + f->n_fail + f->n_skip, rules[i].text);
         print_details(f, out);
     }
-    fprintf(out, "%u rules hold, %u broken, %u skipped\n", n[ABI_PASS], n[ABI_FAIL], n[ABI_SKIP]);
+    fprintf(out, "%u rules hold, %u broken, %u not judged", n[ABI_PASS], n[ABI_FAIL], n[ABI_SKIP]);
+    print_skipped(report, out);
     fflush(out);
 }
 

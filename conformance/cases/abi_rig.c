@@ -131,13 +131,17 @@ static const struct {
 
 static size_t n_elems(int i) { return (size_t)(params[i].shape[0] * params[i].shape[1]); }
 
-static void set_element(uint64_t *memory, int is_bf16, size_t i, float x) {
-    const size_t size = is_bf16 ? 2 : 4;
+/* Every plugin takes float32. */
+static int is_bf16(const abi_rig_t *rig, size_t i) { return params[i].is_bf16 && !rig->probe->is_core; }
+
+static void set_element(uint64_t *memory, int is_narrow, size_t i, float x) {
+    const size_t size = is_narrow ? 2 : 4;
     memcpy((char *)memory + size * i, (const char *)&x + sizeof x - size, size);
 }
 
 static void fill_tensor(abi_rig_t *rig, int i, uint64_t *memory, zf_tensor_t *out) {
-    zf_dtype_t dtype = {params[i].is_bf16 ? ZF_DTYPE_CODE_BFLOAT : ZF_DTYPE_CODE_FLOAT, params[i].is_bf16 ? 16 : 32, 1};
+    zf_dtype_t dtype = {is_bf16(rig, (size_t)i) ? ZF_DTYPE_CODE_BFLOAT : ZF_DTYPE_CODE_FLOAT,
+                        is_bf16(rig, (size_t)i) ? 16 : 32, 1};
     zf_tensor_contiguous(memory, dtype, params[i].ndim, rig->shapes[i], out);
 }
 
@@ -153,7 +157,7 @@ static float small(uint32_t seed, uint32_t step, int i, size_t k) {
 void abi_rig_set_gradients(abi_rig_t *rig) {
     for (int i = 0; i < ABI_RIG_TRAINED; i++)
         for (size_t k = 0; k < n_elems(i); k++)
-            set_element(rig->grads[i], params[i].is_bf16, k, small(rig->seed, rig->n_steps + 1, i, k));
+            set_element(rig->grads[i], is_bf16(rig, (size_t)i), k, small(rig->seed, rig->n_steps + 1, i, k));
 }
 
 void abi_rig_describe(abi_rig_t *rig, uint32_t seed) {
@@ -165,7 +169,7 @@ void abi_rig_describe(abi_rig_t *rig, uint32_t seed) {
     for (int i = 0; i < ABI_RIG_PARAMS; i++) {
         memcpy(rig->shapes[i], params[i].shape, sizeof rig->shapes[i]);
         for (size_t k = 0; k < n_elems(i); k++)
-            set_element(rig->memory[i], params[i].is_bf16, k, small(7, 0, i, k));
+            set_element(rig->memory[i], is_bf16(rig, (size_t)i), k, small(7, 0, i, k));
         fill_tensor(rig, i, rig->memory[i], &rig->tensors[i]);
         fill_tensor(rig, i, rig->grads[i], &rig->grad_tensors[i]);
         rig->decls[i] = (zf_param_decl_t){.struct_size = sizeof rig->decls[i],
@@ -191,8 +195,8 @@ void abi_rig_describe(abi_rig_t *rig, uint32_t seed) {
                                  .stream = &rig->stream};
     rig->create = (zf_create_args_t){.struct_size = sizeof rig->create,
                                      .host = &rig->host.table,
-                                     .config_text = abi_rig_config,
-                                     .config_text_nbytes = strlen(abi_rig_config),
+                                     .config_text = rig->probe->is_core ? NULL : abi_rig_config,
+                                     .config_text_nbytes = rig->probe->is_core ? 0 : strlen(abi_rig_config),
                                      .device_type = ZF_DEVICE_CPU};
     abi_rig_set_gradients(rig);
 }
@@ -368,7 +372,7 @@ unsigned char *abi_rig_state(abi_rig_t *rig, size_t *out_nbytes) {
 void abi_rig_describe_byte(const abi_rig_t *rig, size_t byte, char *out, size_t nbytes) {
     if (byte < sizeof rig->memory) {
         size_t i = byte / sizeof rig->memory[0];
-        snprintf(out, nbytes, "visible value %zu of %s", byte % sizeof rig->memory[0] / (params[i].is_bf16 ? 2 : 4),
+        snprintf(out, nbytes, "visible value %zu of %s", byte % sizeof rig->memory[0] / (is_bf16(rig, i) ? 2 : 4),
                  params[i].name);
         return;
     }

@@ -7,6 +7,7 @@
 
 #include "abi_probes.h"
 #include "exact.h"
+#include "near.h"
 #include "python_command.h"
 #include "shard.h"
 
@@ -19,6 +20,7 @@ typedef struct area {
 static const area_t areas[] = {
     {"abi", zfc_abi_main, "the contract of the tables: symbols, bad calls, isolation; against any .so"},
     {"exact", zx_exact_main, "the laws of the engine: the plugin against the oracle, bit for bit"},
+    {"near", zn_near_main, "any vendor's plugin against AdamW in double, to a tolerance"},
     {"shard", zs_shard_main, "law 4: P ranks, under mpirun, against the oracle of one rank, bit for bit"},
     {"glue", zc_accuracy_main, "accuracy parity: does training through the plugin reach what AdamW reaches?"},
     {"ablation", zc_accuracy_main, "training loss of the plugin's settings beside AdamW's, on unlike tasks"},
