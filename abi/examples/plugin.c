@@ -2,7 +2,7 @@
 /* plugin.c - a whole plugin: AdamW of contiguous float32 arrays, at once, on the thread that calls. It does what right
  * calls ask for (`zf-conform judge --profile near` passes); zf-conform abi says what a plugin that others use must
  * refuse. `./first ./plugin.so` runs it; made by
- *     cc -shared -fPIC plugin.c $(pkg-config --cflags zfplugin) -Wl,-z,nodelete -lm -o plugin.so */
+ *     cc -O2 -shared -fPIC plugin.c $(pkg-config --cflags zfplugin) -Wl,-z,nodelete -lm -o plugin.so */
 #include "zf/plugin.h"
 #include <math.h>
 #include <stdio.h>

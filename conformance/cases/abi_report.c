@@ -30,15 +30,21 @@ abi_verdict_t abi_report_verdict(const abi_report_t *report, abi_rule_t rule) {
     return f->n_fail ? ABI_FAIL : f->n_pass ? ABI_PASS : ABI_SKIP;
 }
 
-/* The names of the rules that could not be judged. */
+/* Rules that a probe came to and could not judge, by name; others were not asked for. */
 static void print_skipped(const abi_report_t *report, FILE *out) {
-    const char *before = " (";
-    for (int i = 0; i < ABI_N_RULES; i++)
-        if (abi_report_verdict(report, (abi_rule_t)i) == ABI_SKIP) {
-            fprintf(out, "%s%s", before, rules[i].name);
-            before = ", ";
-        }
-    fprintf(out, "%s\n", *before == ',' ? ")" : "");
+    unsigned n_skipped = 0, n_unasked = 0;
+    for (int i = 0; i < ABI_N_RULES; i++) {
+        const abi_finding_t *f = &report->rules[i];
+        int is_skipped = f->n_pass + f->n_fail == 0 && f->n_skip > 0;
+        n_unasked += f->n_pass + f->n_fail + f->n_skip == 0;
+        if (is_skipped)
+            fprintf(out, "%s%s", n_skipped ? ", " : ", skipped: ", rules[i].name);
+        n_skipped += (unsigned)is_skipped;
+    }
+    fprintf(out, "%s", n_skipped ? "" : ", 0 skipped");
+    if (n_unasked)
+        fprintf(out, ", %u not asked", n_unasked);
+    fprintf(out, "\n");
 }
 
 static void print_details(const abi_finding_t *f, FILE *out) {
@@ -60,7 +66,7 @@ void abi_report_print(const abi_report_t *report, FILE *out) {
                 f->n_pass + f->n_fail + f->n_skip, rules[i].text);
         print_details(f, out);
     }
-    fprintf(out, "%u rules hold, %u broken, %u not judged", n[ABI_PASS], n[ABI_FAIL], n[ABI_SKIP]);
+    fprintf(out, "%u rules hold, %u broken", n[ABI_PASS], n[ABI_FAIL]);
     print_skipped(report, out);
     fflush(out);
 }

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "abi_probes.h"
+#include "cost.h"
 #include "exact.h"
+#include "judge.h"
 #include "near.h"
 #include "python_command.h"
 #include "shard.h"
@@ -18,9 +20,11 @@ typedef struct area {
 } area_t;
 
 static const area_t areas[] = {
+    {"judge", zj_judge_main, "may this library be deployed on this machine? the areas that its profile asks for"},
     {"abi", zfc_abi_main, "the contract of the tables: symbols, bad calls, isolation; against any .so"},
     {"exact", zx_exact_main, "the laws of the engine: the plugin against the oracle, bit for bit"},
     {"near", zn_near_main, "any vendor's plugin against AdamW in double, to a tolerance"},
+    {"cost", zk_cost_main, "processor time and memory of a step, with a bar each"},
     {"shard", zs_shard_main, "law 4: P ranks, under mpirun, against the oracle of one rank, bit for bit"},
     {"glue", zc_accuracy_main, "accuracy parity: does training through the plugin reach what AdamW reaches?"},
     {"ablation", zc_accuracy_main, "training loss of the plugin's settings beside AdamW's, on unlike tasks"},

@@ -129,7 +129,11 @@ static void bind_tensors(rig_t *rig) {
         decls[i].name = names[i];
         decls[i].tensor = &rig->param_tensors[i];
     }
-    rig_check(rig->zf->bind_params(rig->instance, &bind, NULL, NULL, &err), &err);
+    uint32_t *ids = array_of(n, sizeof *ids);
+    rig_check(rig->zf->bind_params(rig->instance, &bind, ids, NULL, &err), &err);
+    for (uint32_t i = 0; i < n; i++)
+        rig->items[i].id = ids[i];
+    free(ids);
     free(names);
     free(decls);
 }
@@ -139,7 +143,7 @@ void rig_open(rig_t *rig, const zf_loader_t *loader, const rig_spec_t *spec) {
     *rig = (rig_t){.loader = loader, .zf = zf, .cpu = zf->get_extension(ZF_EXT_CPU), .spec = *spec};
     rig->hyper = (zf_group_hyper_t){
         .struct_size = sizeof rig->hyper, .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
-    if (!rig->cpu) {
+    if (!rig->cpu && spec->mode == RIG_QUEUE) {
         fprintf(stderr, "rig: the plugin has no " ZF_EXT_CPU "\n");
         exit(2);
     }
@@ -150,7 +154,8 @@ void rig_open(rig_t *rig, const zf_loader_t *loader, const rig_spec_t *spec) {
 
 void rig_close(rig_t *rig) {
     rig->zf->destroy(rig->instance, NULL);
-    rig->cpu->queue_destroy(rig->queue);
+    if (rig->queue)
+        rig->cpu->queue_destroy(rig->queue);
     free(rig->param_tensors);
     free(rig->grad_tensors);
     free(rig->items);

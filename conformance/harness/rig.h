@@ -38,7 +38,7 @@ typedef struct rig_spec {
 typedef struct rig {
     const zf_loader_t *loader;
     const zf_plugin_t *zf;
-    const zf_cpu_ext_t *cpu;
+    const zf_cpu_ext_t *cpu; /* NULL: the plugin has no queues */
     rig_spec_t spec;
     zf_host_t host;
     zf_instance_t *instance;

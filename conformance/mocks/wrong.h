@@ -26,6 +26,8 @@ void wrong_in_create(const zf_host_t *host);
 void wrong_in_bind(void);
 void wrong_in_hook(void);
 void wrong_in_step(uint64_t n);
+/* Behind a step: nine times the processor time since the step before. */
+void wrong_burn(void);
 /* Memory is taken and forgotten, where is_lost. */
 void wrong_lose(int is_lost);
 

@@ -123,8 +123,9 @@ void wrong_in_create(const zf_host_t *table) {
 void wrong_in_bind(void) {
     if (IS(host_kept))
         say(given, ZF_LOG_INFO, "bound");
-    if (IS(maps_more))
-        (void)mmap(NULL, (size_t)64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (IS(maps_more) || IS(takes_more))
+        (void)mmap(NULL, (size_t)(IS(takes_more) ? 80 : 64) << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                   -1, 0);
 }
 
 void wrong_lose(int is_lost) {
@@ -163,6 +164,20 @@ static void spin_for_us(uint64_t us) {
     do
         clock_gettime(CLOCK_MONOTONIC, &now);
     while ((now.tv_sec - begin.tv_sec) * 1000000000 + now.tv_nsec - begin.tv_nsec < (long)us * 1000);
+}
+
+static double cpu_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+void wrong_burn(void) {
+    static double last;
+    double began = cpu_s(), spent = began - last;
+    while (IS(burns) && last > 0 && cpu_s() - began < 9 * spent) {
+    }
+    last = cpu_s();
 }
 
 void wrong_in_step(uint64_t n) {

@@ -326,6 +326,10 @@ static void spoil_hyper(zf_group_hyper_t *h, const zf_group_hyper_t *first) {
         h->beta1 *= 0.99;
     if ((IS(lr_late) && n_steps > 1000) || (IS(lr_very_late) && n_steps > 3000))
         h->lr *= 1.01;
+    if (IS(moments_swap))
+        h->beta1 = first->beta2, h->beta2 = first->beta1;
+    if (IS(rate_of_half_percent))
+        h->lr *= 1.005;
     cap_hyper(h);
 }
 
@@ -417,6 +421,7 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *args, zf_
     mine.groups = groups;
     spoil_step(&mine);
     zf_status_t st = wrong_told("step", real->step(instance, &mine, out_report, err), err);
+    wrong_burn();
     end_step(st, out_report);
     return IS(status_new) && st == ZF_SUBMITTED ? ZF_SUBMITTED + 1 : st;
 }

@@ -31,14 +31,17 @@ lists() {
 }
 
 lists shard --plugin --mpi --device --transport --cases --seed --only --stage --groups --split --save --load --deadline-ms --hold-us --fault --at-rank --overlap
-lists abi --plugin --mocks --print-layout --only
+lists abi --plugin --mocks --print-layout --only --profile
+lists judge --plugin --profile
+lists near --plugin --cases --seed --only
+lists cost --plugin
 lists exact --plugin --cases --seed --law --only --times --device --plain --threads --isa --jobs --deadline --max-failures --quiet
 
-for area in abi exact; do
+for area in abi exact judge near cost; do
     refused 'found "--nonsense"; an option is needed, --help lists them' $area --nonsense 1
     refused '--help: given twice; once is needed' $area --help --help
 done
-for area in abi exact; do
+for area in abi exact judge near cost; do
     refused 'found "nonsense"; an option is needed, --help lists them' $area nonsense
     refused '--plugin: nothing follows; FILE is needed' $area --plugin
     refused '--plugin: given twice; once is needed' $area --plugin a.so --plugin b.so

@@ -24,6 +24,8 @@ EXACT = ["exact", "--seed", "7", "--isa", "plugin", "--max-failures", "1", "--de
 
 def command(part, n_cases):
     words = part.split()
+    if words[0] in ("near", "cost"):
+        return words[:1]
     if words[0] == "exact":
         return [*EXACT, str(n_cases), *(["--law", words[1]] if words[1:] else [])]
     return ["abi", "--only", words[1]]
@@ -39,7 +41,9 @@ def run(files, name, kind, part, n_cases=MOST_CASES):
         said = subprocess.run([conform, *command(part, n_cases), "--plugin", wrong], env=env, cwd=folder, capture_output=True, text=True,
                               check=False)
     Path("/tmp/zf-wrong").unlink(missing_ok=True)
-    if part.startswith("exact"):
+    if part.split()[0] in ("near", "cost"):
+        laws = re.findall(r"^(\w+) +FAIL: (.*)$", said.stdout, re.M) or re.findall(r"^(case) (.*)$", said.stdout, re.M)
+    elif part.startswith("exact"):
         laws = re.findall(r"^(law \d): (.*)$", said.stdout + said.stderr, re.M) if said.returncode == 1 else []
     else:
         laws = re.findall(r"^ +\d +(\S+) +FAIL .*\n +(.*)$", said.stdout, re.M)
