@@ -25,12 +25,8 @@ zf_status_t zfi_run_read_masters(zfi_run_t *run) {
 
 /* Inf and NaN are refused where they come from; in training they would only be noticed as a diverged loss. */
 static zf_status_t read_masters(zfi_run_t *run, const char *origin, zf_error_t *err) {
-    zf_status_t st = zfi_exchange_check_finite(&run->state, 0, run->plan.n_matrices, 0, origin, err);
-    if (st == ZF_ERR_NONFINITE)
-        return st;
-    if (!st)
-        st = zfi_run_read_masters(run);
-    return st ? zfi_error(err, st, origin, "cannot read the parameters") : ZF_OK;
+    zf_status_t st = zfi_exchange_first_masters(&run->state, origin, err);
+    return st && st != ZF_ERR_NONFINITE ? zfi_error(err, st, origin, "cannot read the parameters") : st;
 }
 
 /* The least of any rank that trains the model: some may hold the same though they are not of one group 0. */

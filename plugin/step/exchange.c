@@ -50,14 +50,33 @@ typedef struct part {
     uint64_t first, n;
 } part_t;
 
-static zf_status_t take_all(const part_t *part, const void *unused) {
-    (void)unused;
+/* Which values are refused, and by which call. */
+typedef struct refusal {
+    int by_element; /* those that the host edited, no others */
+    const char *origin;
+    zf_error_t *err;
+} refusal_t;
+
+static zf_status_t refuse(const part_t *part, uint64_t element, float value, const refusal_t *by) {
+    uint32_t id = part->state->plan->matrices[part->number].param;
+    const zfi_param_t *param = &part->state->side->params[id];
+    zfi_error_scoped(by->err, ZF_ERR_NONFINITE, ZF_SCOPE_PARAM, 0, by->origin,
+                     "parameter \"%s\": element %" PRIu64 " of matrix %u is %g; write sound weights first", param->name,
+                     part->first + element, part->number - param->first_matrix, (double)value);
+    return zfi_error_about(by->err, ZF_ERR_NONFINITE, id);
+}
+
+/* raw: the refusal of what is not finite, or NULL. */
+static zf_status_t take_all(const part_t *part, const void *raw) {
     void *bits = part->state->dev->exchange;
     float *w = part->state->dev->exchange + part->state->dev->exchange_elems;
     zf_status_t st = zfi_exchange_get_visible(part->state, part->number, part->first, part->n, bits);
     if (st)
         return st;
     part->state->engine->kernels->widen(w, bits, part->state->plan->matrices[part->number].place.dtype, part->n);
+    for (uint64_t i = 0; i < part->n && raw; i++)
+        if (!isfinite(w[i]))
+            return refuse(part, i, w[i], raw);
     return zfi_state_put(part->state, ZFI_STATE_W, part->number, part->first, part->n, w);
 }
 
@@ -175,6 +194,11 @@ zf_status_t zfi_exchange_read_masters(const zfi_state_t *state, uint32_t first, 
     return each_slice(state, first, end, by_element, by_element ? take_edited : take_all, NULL);
 }
 
+zf_status_t zfi_exchange_first_masters(const zfi_state_t *state, const char *origin, zf_error_t *err) {
+    const refusal_t by = {0, origin, err};
+    return each_slice(state, 0, state->plan->n_matrices, 0, take_all, &by);
+}
+
 /* ---- what masters are not to follow ------------------------------------------------------------------------------ */
 
 /* Takes what a sharded parameter shows from where the host has fetched it: there the host writes. */
@@ -187,22 +211,6 @@ static zf_status_t read_written(const part_t *part, void *out) {
         return zfi_exchange_get_visible(part->state, part->number, part->first, part->n, out);
     return zfi_device_read(part->state->engine, out, fetched + (matrix->param_offset + part->first) * elem,
                            part->n * elem);
-}
-
-/* Which values are refused, and by which call. */
-typedef struct refusal {
-    int by_element; /* those that the host edited, no others */
-    const char *origin;
-    zf_error_t *err;
-} refusal_t;
-
-static zf_status_t refuse(const part_t *part, uint64_t element, float value, const refusal_t *by) {
-    uint32_t id = part->state->plan->matrices[part->number].param;
-    const zfi_param_t *param = &part->state->side->params[id];
-    zfi_error_scoped(by->err, ZF_ERR_NONFINITE, ZF_SCOPE_PARAM, 0, by->origin,
-                     "parameter \"%s\": element %" PRIu64 " of matrix %u is %g; write sound weights first", param->name,
-                     part->first + element, part->number - param->first_matrix, (double)value);
-    return zfi_error_about(by->err, ZF_ERR_NONFINITE, id);
 }
 
 static zf_status_t check_piece(const part_t *part, const compared_t *to, const void *raw) {
