@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Packages, all found by pkg-config, none copied into the tree. Targets:
-#   PkgConfig::INIH      configuration             PkgConfig::JANSSON  index of checkpoints
+#   PkgConfig::INIH      configuration             PkgConfig::JANSSON  the command line
 #                        (these two are all that the product itself needs)
 #   PkgConfig::OPENBLAS  reference host            PkgConfig::FFI  conformance area "abi"
 #   PkgConfig::JANSSON   reference host: JSON of pretrained encoders
@@ -43,7 +43,7 @@ if(zf_missing_packages)
     list(JOIN zf_missing_packages " " zf_missing_packages)
     set(zf_missing_hint "")
     if(ZF_TESTS)
-        set(zf_missing_hint "\nor configure with -DZF_TESTS=OFF: libzfplugin itself needs only libinih-dev and libjansson-dev.")
+        set(zf_missing_hint "\nor configure with -DZF_TESTS=OFF: libzfplugin and zf need only libinih-dev and libjansson-dev.")
     endif()
     message(FATAL_ERROR "Not found:\n${zf_missing_text}Install with\n"
                         "  sudo apt-get install ${zf_missing_packages}\n"

@@ -159,12 +159,12 @@ static void check_imports(abi_probe_t *p, const elf_file_t *f) {
 
 /* ---- dynamic section --------------------------------------------------------------------------------------------- */
 
-/* The C library in its parts and names, inih and jansson; the hyphen is of the name that a copy has inside a wheel
+/* The C library in its parts and names, and inih; the hyphen is of the name that a copy has inside a wheel
  * (libinih-0123abcd.so.1). */
 static int may_be_needed(const char *name) {
-    static const char *const allowed[] = {"libc.so",  "libm.so",       "libinih.so", "ld-linux", "libpthread.so",
-                                          "libdl.so", "librt.so",      "libc.musl-", "ld-musl-", "ld64.so",
-                                          "libinih-", "libjansson.so", "libjansson-"};
+    static const char *const allowed[] = {"libc.so",       "libm.so",  "libinih.so", "ld-linux",
+                                          "libpthread.so", "libdl.so", "librt.so",   "libc.musl-",
+                                          "ld-musl-",      "ld64.so",  "libinih-"};
     for (size_t i = 0; i < sizeof allowed / sizeof allowed[0]; i++)
         if (strncmp(name, allowed[i], strlen(allowed[i])) == 0)
             return 1;

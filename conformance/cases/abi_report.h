@@ -11,7 +11,7 @@
 /* X(enumerator, proof of the design, name, what holds if it passes) */
 #define ABI_RULES(X)                                                                                                   \
     X(EXPORTS, 3, "exports", "exports the entry alone, with its version")                                              \
-    X(NEEDED, 3, "needed", "needs no library but libc, libm, libinih and libjansson")                                  \
+    X(NEEDED, 3, "needed", "needs no library but libc, libm and libinih")                                              \
     X(IMPORTS, 3, "imports", "imports nothing that touches the process: exit, signals, locale, stdout ...")            \
     X(SONAME, 3, "soname", "SONAME is libzfplugin.so.0")                                                               \
     X(NODELETE, 3, "nodelete", "linked with -z nodelete")                                                              \

@@ -3,9 +3,10 @@
 #include "hooks/trace.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "state/text.h"
 
 zf_status_t zfi_tracing_begin(zfi_engine_t *engine, zf_error_t *err) {
     const zfi_config_t *config = &engine->config;
@@ -29,14 +30,15 @@ zf_status_t zfi_tracing_begin(zfi_engine_t *engine, zf_error_t *err) {
 /* What the traced steps took, as JSON to be freed; NULL: no memory. */
 static char *tell(zfi_engine_t *engine) {
     const zfi_traced_t *traced = &engine->traced;
-    json_t *json =
-        json_pack("{s:I, s:I, s:f, s:f, s:i, s:i}", "submitted", (json_int_t)atomic_load(&engine->count.steps), "steps",
-                  (json_int_t)traced->n_steps, "seconds", 1e-9 * (double)(traced->newest_ns - traced->began_ns),
-                  "stall_seconds", 1e-9 * (double)(traced->stall_ns - traced->stall_before_ns), "update_interval",
-                  (int)engine->policy.interval, "publish_lag", (int)engine->policy.lag);
-    char *text = json_dumps(json, JSON_REAL_PRECISION(9));
-    json_decref(json);
-    return text;
+    zfi_text_t text = {0};
+    zfi_text_add(&text,
+                 "{\"submitted\": %" PRIu64 ", \"steps\": %" PRIu64 ", \"seconds\": %.9g, \"stall_seconds\": %.9g, "
+                 "\"update_interval\": %d, \"publish_lag\": %d}",
+                 atomic_load(&engine->count.steps), (uint64_t)traced->n_steps,
+                 1e-9 * (double)(traced->newest_ns - traced->began_ns),
+                 1e-9 * (double)(traced->stall_ns - traced->stall_before_ns), (int)engine->policy.interval,
+                 (int)engine->policy.lag);
+    return text.at;
 }
 
 static void write_trace(void *raw) {

@@ -12,7 +12,7 @@
 #include "instance/device_memory.h"
 #include "ranks/groups.h"
 #include "replay/state_arrays.h"
-#include "state/json.h"
+#include "state/text.h"
 
 enum { HEX = 16, HEAD_NBYTES = 128 };
 
@@ -113,54 +113,64 @@ static zf_status_t digest_all(const zfi_state_t *state, uint64_t (*sums)[ZFI_AUD
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
 
-static json_t *settings_of(zfi_json_t *json, const zfi_config_t *config) {
-    json_t *out = json_object();
+static void print_settings(zfi_text_t *text, const zfi_config_t *config) {
+    const char *before = "";
     for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
         const zfi_key_t *key = zfi_key_at(i);
-        char name[64], value[64];
+        char value[64];
         if (zfi_key_is_free(key->section, key->name))
             continue;
-        snprintf(name, sizeof name, "%s.%s", key->section, key->name);
         zfi_config_effect(config, i, value, sizeof value);
-        zfi_json_set(json, out, name, json_string(value));
+        zfi_text_add(text, "%s\"%s.%s\":", before, key->section, key->name);
+        zfi_text_quote(text, value);
+        before = ",";
     }
-    return out;
 }
+
+static const char *flag(int is_set) { return is_set ? "true" : "false"; }
 
 /* The element types and the rule as numbers of the ABI's and the kernels', which only have to be the same. */
-static json_t *describe_param(zfi_json_t *json, const zfi_plan_t *plan, const zfi_param_t *param) {
-    json_t *out = json_pack("{s:s, s:i, s:i, s:i, s:b, s:b}", "name", param->name, "dtype", (int)param->dtype,
-                            "grad_dtype", (int)param->grad_dtype, "rule", (int)param->rule->number, "sharded",
-                            param->is_sharded, "own", param->reduce_group[0] != 0);
-    json_t *shape = json_array(), *owned = json_array();
-    for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
-        const zfi_matrix_t *matrix = &plan->matrices[m];
-        json_int_t first = (json_int_t)(matrix->param_offset + matrix->own.first);
-        zfi_json_append(json, owned, json_pack("[I,I]", first, first + (json_int_t)matrix->own.n));
+static void print_param(zfi_text_t *text, const zfi_plan_t *plan, const zfi_param_t *param) {
+    zfi_text_add(text, "{\"name\":");
+    zfi_text_quote(text, param->name);
+    zfi_text_add(text, ",\"dtype\":%d,\"grad_dtype\":%d,\"rule\":%d,\"sharded\":%s,\"own\":%s,\"owned\":[",
+                 (int)param->dtype, (int)param->grad_dtype, (int)param->rule->number, flag(param->is_sharded),
+                 flag(param->reduce_group[0] != 0));
+    for (uint32_t m = 0; m < param->n_matrices; m++) {
+        const zfi_matrix_t *matrix = &plan->matrices[param->first_matrix + m];
+        uint64_t first = matrix->param_offset + matrix->own.first;
+        zfi_text_add(text, "%s[%" PRIu64 ",%" PRIu64 "]", m ? "," : "", first, first + matrix->own.n);
     }
-    zfi_json_set(json, out, "owned", owned);
+    zfi_text_add(text, "],\"shape\":[");
     for (int i = 0; i < param->ndim; i++)
-        zfi_json_append(json, shape, json_integer((json_int_t)param->shape[i]));
-    zfi_json_set(json, out, "shape", shape);
-    return out;
+        zfi_text_add(text, "%s%" PRId64, i ? "," : "", param->shape[i]);
+    zfi_text_add(text, "]}");
 }
 
+/* A line, to be freed; NULL without memory. */
 static char *header_of(const zfi_state_t *state, const zfi_config_t *config, zfi_member_t process) {
     const zfi_engine_t *engine = state->engine;
-    zfi_json_t json = {0};
-    json_t *params = json_array();
-    json_t *all =
-        json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:b}", "zf_audit", 1, "process", (int)process.rank, "n_processes",
-                  (int)process.n_ranks, "part", (int)(zfi_is_grouped(engine) ? engine->firsts[0] : 0), "rank",
-                  (int)zfi_rank(engine), "n_ranks", (int)zfi_n_ranks(engine), "parts", zfi_is_sharded(engine));
-    for (uint32_t i = 0; i < state->side->n_params; i++)
-        if (state->side->params[i].has_state)
-            zfi_json_append(&json, params, describe_param(&json, state->plan, &state->side->params[i]));
-    zfi_json_set(&json, all, "settings", settings_of(&json, config));
-    zfi_json_set(&json, all, "params", params);
-    char *text = all ? zfi_json_print(&json, all) : NULL;
-    json_decref(all);
-    return text;
+    zfi_text_t text = {0};
+    const char *before = "";
+    zfi_text_add(&text,
+                 "{\"zf_audit\":1,\"process\":%" PRIu32 ",\"n_processes\":%" PRIu32 ",\"part\":%" PRIu32
+                 ",\"rank\":%" PRIu32 ",\"n_ranks\":%" PRIu32 ",\"parts\":%s,\"settings\":{",
+                 process.rank, process.n_ranks, zfi_is_grouped(engine) ? engine->firsts[0] : 0, zfi_rank(engine),
+                 zfi_n_ranks(engine), flag(zfi_is_sharded(engine)));
+    print_settings(&text, config);
+    zfi_text_add(&text, "},\"params\":[");
+    for (uint32_t i = 0; i < state->side->n_params; i++) {
+        if (!state->side->params[i].has_state)
+            continue;
+        zfi_text_add(&text, "%s", before);
+        print_param(&text, state->plan, &state->side->params[i]);
+        before = ",";
+    }
+    zfi_text_add(&text, "]}\n");
+    if (!text.is_bad)
+        return text.at;
+    free(text.at);
+    return NULL;
 }
 
 void zfi_audit_forget(zfi_audit_t *audit) {
@@ -173,13 +183,11 @@ void zfi_audit_forget(zfi_audit_t *audit) {
 
 int zfi_audit_describe(zfi_audit_t *audit, const zfi_state_t *state, const zfi_config_t *config, zfi_member_t process) {
     uint64_t n = state->side->n_params;
-    char *header = header_of(state, config, process), *line;
     zfi_audit_forget(audit);
+    audit->header = header_of(state, config, process);
     audit->sums = calloc(n + 1, sizeof *audit->sums);
     audit->text = malloc(HEAD_NBYTES + ZFI_AUDIT_ARRAYS * (n * HEX + HEX));
-    line = header ? realloc(header, strlen(header) + 2) : NULL;
-    audit->header = line ? strcat(line, "\n") : header;
-    if (line && audit->sums && audit->text)
+    if (audit->header && audit->sums && audit->text)
         return 1;
     zfi_audit_forget(audit);
     return 0;
