@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/export.c - reading the host's state: export_params and zf.inspect/0 (contracts in zf/plugin.h,
- * inspect.h).
- *
- * The instance is drained; the work runs on the control stream, whose thread has the IEEE floating-point mode. */
+ * inspect.h). The instance is drained. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -15,32 +13,30 @@
 #include "hooks/reduce.h"
 #include "instance/instance.h"
 #include "ranks/gathering.h"
-#include "replay/state_arrays.h"
 #include "schedule/select.h"
-#include "state/rehearse.h"
 #include "state/together.h"
+#include "state/values.h"
 
 /* ---- what is asked for ------------------------------------------------------------------------------------------- */
 
 typedef struct export_work {
     zfi_run_t *run;
-    zfi_rehearsal_t *rehearsal;
+    zfi_reader_t reader;
     float **dst; /* [n_params] caller memory, or NULL: not asked for */
-    zf_status_t status;
 } export_work_t;
 
 /* Masters that this rank owns, as FLUSH would leave them. */
-static void run_export(void *raw) {
-    export_work_t *work = *(export_work_t **)raw;
+static zf_status_t read_own(const export_work_t *work, zf_error_t *err) {
     const zfi_plan_t *plan = &work->run->plan;
-    zfi_fp_mode_ieee();
-    for (uint32_t i = 0; i < plan->n_matrices && !work->status; i++) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < plan->n_matrices && !st; i++) {
         const zfi_matrix_t *matrix = &plan->matrices[i];
         float *dst = work->dst[matrix->param];
         if (dst && matrix->own.n)
-            work->status = zfi_rehearsal_read(work->rehearsal, ZFI_STATE_W, i, matrix->own.first, matrix->own.n,
-                                              dst + matrix->param_offset + matrix->own.first);
+            st = zfi_reader_get(&work->reader, ZFI_SAVED_W, i, matrix->own.first, matrix->own.n,
+                                dst + matrix->param_offset + matrix->own.first, err);
     }
+    return st;
 }
 
 static zf_status_t check_export(zf_instance_t *inst, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
@@ -70,12 +66,6 @@ static zf_status_t check_export(zf_instance_t *inst, const zf_export_item_t *ite
             dst[param->id] = item.dst;
     }
     return st;
-}
-
-/* Runs fn(&work) on the control thread and waits for it. The instance is drained, so fn waits for nothing and ends by
- * itself; it writes into the caller's memory, so no deadline may end this wait before. */
-static zf_status_t run_on_control(zf_instance_t *inst, void (*fn)(void *args), void *work) {
-    return zfi_serial_call(inst->engine.control, fn, &work, sizeof work);
 }
 
 /* ---- of several ranks, each of which has a part of the masters --------------------------------------------------- */
@@ -141,25 +131,9 @@ static zf_status_t join_wanted(const export_work_t *work, zf_error_t *err) {
 
 /* ---- export ------------------------------------------------------------------------------------------------------ */
 
-static zf_status_t open_work(zfi_run_t *run, export_work_t *work, zf_error_t *err) {
-    work->rehearsal = zfi_rehearsal_new(&run->state, &run->replays);
-    work->dst = calloc(run->n_params, sizeof *work->dst);
-    if (work->dst && work->rehearsal)
-        return ZF_OK;
-    return zfi_error(err, ZF_ERR_MEMORY, "export_params", "no memory for one chunk of each cohort");
-}
-
-static zf_status_t export_rest(zf_instance_t *inst, export_work_t *work, zf_error_t *err) {
-    zf_status_t st = run_on_control(inst, run_export, work);
-    if (!st)
-        st = work->status;
-    if (st == ZF_ERR_POISONED)
-        return zfi_poisoned(&inst->engine, err);
-    if (st == ZF_ERR_NONFINITE)
-        zfi_error(err, st, "export_params",
-                  "the open windows would make a weight Inf or NaN; nothing was changed: lower the learning rate, or "
-                  "load sound weights and call params_changed");
-    return st;
+static zf_status_t export_rest(export_work_t *work, zf_error_t *err) {
+    zf_status_t st = zfi_reader_open(work->run, 1, "export_params", &work->reader, err);
+    return st ? st : read_own(work, err);
 }
 
 /* The instance rests, or st says why not. */
@@ -168,7 +142,7 @@ static zf_status_t export_together(zf_instance_t *inst, export_work_t *work, zf_
     zfi_together_open(&inst->engine, 0, 0, &together);
     st = compare_wanted(work, &together, st, err);
     if (!st) {
-        st = export_rest(inst, work, err);
+        st = export_rest(work, err);
         st = zfi_together_meet(&together, st, err);
     }
     if (!st)
@@ -184,8 +158,10 @@ zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items
         return st;
     work.run = inst->run;
     st = ZFI_CHECK_ARRAY(items, n, 1, elem_size, zf_export_item_t, "items", err);
-    if (!st)
-        st = open_work(inst->run, &work, err);
+    work.dst = calloc(inst->run->n_params, sizeof *work.dst);
+    if (!st && !work.dst)
+        st = zfi_error(err, ZF_ERR_MEMORY, "export_params", "no memory for a list of %u parameters",
+                       inst->run->n_params);
     if (!st)
         st = check_export(inst, items, n, elem_size, work.dst, err);
     st = zfi_reduce_meet(inst, st, "export_params", err);
@@ -196,20 +172,13 @@ zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items
     if (zfi_is_sharded(&inst->engine))
         st = export_together(inst, &work, st, err);
     else if (!st)
-        st = export_rest(inst, &work, err);
+        st = export_rest(&work, err);
     free(work.dst);
-    zfi_rehearsal_free(work.rehearsal);
+    zfi_reader_close(&work.reader);
     return zfi_hook_end(inst, st, err);
 }
 
 /* ---- inspect ----------------------------------------------------------------------------------------------------- */
-
-typedef struct inspect_work {
-    zfi_run_t *run;
-    uint32_t id;
-    zf_inspect_out_t *out;
-    zf_status_t status;
-} inspect_work_t;
 
 static void inspect_element(const zfi_run_t *run, uint32_t number, uint64_t linear, uint64_t at,
                             zf_inspect_out_t *out) {
@@ -223,32 +192,34 @@ static void inspect_element(const zfi_run_t *run, uint32_t number, uint64_t line
         out->importance[at] = matrix->is_choosable ? run->sel.importance[matrix->sum_base + channel] : 0.0;
 }
 
-static zf_status_t inspect_arrays(zfi_run_t *run, uint32_t number, uint64_t at, zf_inspect_out_t *out) {
+static zf_status_t inspect_arrays(const zfi_reader_t *reader, uint32_t number, uint64_t at, zf_inspect_out_t *out,
+                                  zf_error_t *err) {
     float *const to[] = {out->w, out->m, out->v};
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    const zfi_slice_t *own = &reader->state->plan->matrices[number].own;
     zf_status_t st = ZF_OK;
-    for (int i = 0; i < 3 && !st; i++)
-        if (to[i] && matrix->own.n)
-            st = zfi_state_get(&run->state, (zfi_array_t)i, number, matrix->own.first, matrix->own.n,
-                               to[i] + at + matrix->own.first);
+    for (int i = 0; i < ZFI_STATE_ARRAYS && !st; i++)
+        if (to[i] && own->n)
+            st = zfi_reader_get(reader, (zfi_saved_array_t)i, number, own->first, own->n, to[i] + at + own->first, err);
     return st;
 }
 
-static void run_inspect(void *raw) {
-    inspect_work_t *work = *(inspect_work_t **)raw;
-    const zfi_param_t *param = &work->run->params[work->id];
+static zf_status_t inspect_param(const zfi_run_t *run, uint32_t id, zf_inspect_out_t *out, zf_error_t *err) {
+    const zfi_param_t *param = &run->params[id];
+    zfi_reader_t reader;
+    zf_status_t st = zfi_reader_open(run, 0, "inspect", &reader, err);
     uint64_t at = 0;
-    for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices && !work->status; i++) {
-        const zfi_matrix_t *matrix = &work->run->plan.matrices[i];
-        work->status = inspect_arrays(work->run, i, at, work->out);
+    for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices && !st; i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        st = inspect_arrays(&reader, i, at, out, err);
         for (uint64_t linear = 0; linear < matrix->rows * matrix->cols; linear++)
-            inspect_element(work->run, i, linear, at++, work->out);
+            inspect_element(run, i, linear, at++, out);
     }
+    zfi_reader_close(&reader);
+    return st;
 }
 
 zf_status_t zfi_inspect(zf_instance_t *inst, uint32_t id, zf_inspect_out_t *given, zf_error_t *err) {
     zf_inspect_out_t out;
-    inspect_work_t work = {.id = id, .out = &out};
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_TRAINING | ZFI_IN_RELEASED, "inspect", err);
     if (st)
         return st;
@@ -261,10 +232,7 @@ zf_status_t zfi_inspect(zf_instance_t *inst, uint32_t id, zf_inspect_out_t *give
                           inst->run->params[id].has_state ? inst->run->params[id].n_elems : 0, out.n_elems);
     if (!st)
         st = zfi_drain(inst, err);
-    work.run = inst->run;
     if (!st)
-        st = run_on_control(inst, run_inspect, &work);
-    if (!st)
-        st = zfi_hook_failed(inst, work.status, "inspect", "the device did not give its state", err);
+        st = inspect_param(inst->run, id, &out, err);
     return zfi_hook_end(inst, st, err);
 }

@@ -79,41 +79,33 @@ static const zfi_param_t *find(const zfi_run_t *into, const zfi_param_t *const *
     return param && param->has_state && zfi_param_has_shape(param, old->ndim, old->shape) ? param : NULL;
 }
 
-/* What is left of a matrix. */
+/* A block of the old set, and its arrays. */
 typedef struct left {
+    zfi_run_t *run;
+    zfi_together_t *together;
     uint32_t matrix;
-    const zfi_flushed_t *of;
+    float *values;
 } left_t;
 
 static void walk_left(zfi_gathering_t *gathering, uint32_t rank) {
     const left_t *left = gathering->arg;
     const zfi_matrix_t *matrix = &gathering->ranks->plan->matrices[left->matrix];
     zfi_slice_t slice = zfi_gathering_slice(gathering, matrix, rank);
-    for (int i = 0; i < ZFI_STATE_ARRAYS; i++)
-        zfi_gathering_pass(gathering, left->of->arrays[i] + slice.first, slice.n * sizeof(float));
+    for (uint64_t i = 0; i < ZFI_STATE_ARRAYS; i++)
+        zfi_gathering_pass(gathering, left->values + i * matrix->rows * matrix->cols + slice.first,
+                           slice.n * sizeof(float));
 }
 
-/* Where each rank has its own elements of a matrix: all of them, on every rank. */
-static zf_status_t join(zfi_run_t *run, uint32_t number, const zfi_flushed_t *flushed, zf_error_t *err) {
-    left_t left = {number, flushed};
-    zfi_gathering_t gathering = {.ranks = &run->ranks, .walk = walk_left, .arg = &left};
-    zf_status_t st = zfi_is_sharded(run->engine) ? zfi_gathering_at_rest(&gathering) : ZF_OK;
-    return st ? zfi_error(err, st, "bind_params", "the ranks' state could not be joined") : ZF_OK;
-}
-
-/* What a matrix of the old set leaves, into its parameter of the new one. */
-static zf_status_t carry_one(zfi_run_t *run, zfi_run_t *into, zfi_rehearsal_t *rehearsal, uint32_t number, uint32_t to,
-                             zfi_together_t *together, zf_error_t *err) {
-    zfi_flushed_t flushed = {0};
-    zf_status_t st = zfi_run_flushed(&run->plan, run->params, rehearsal, number, &flushed, err);
-    if (zfi_is_sharded(run->engine)) /* all exchange, or none does */
-        st = zfi_together_meet(together, st, err);
-    if (!st)
-        st = join(run, number, &flushed, err);
-    if (!st)
-        st = zfi_carry(&into->state, to, &run->plan.matrices[number], &flushed, err);
-    zfi_flushed_free(&flushed);
-    return st;
+/* Where each rank has its own elements of a block: all of them, on every rank. All exchange, or none does. */
+static zf_status_t join(void *arg, uint32_t number, zf_status_t st, float *values, zf_error_t *err) {
+    left_t *left = arg;
+    zfi_gathering_t gathering = {.ranks = &left->run->ranks, .walk = walk_left, .arg = left};
+    left->matrix = number;
+    left->values = values;
+    st = zfi_together_meet(left->together, st, err);
+    if (st || !(st = zfi_gathering_at_rest(&gathering)))
+        return st;
+    return zfi_error(err, st, "bind_params", "the ranks' state could not be joined");
 }
 
 /* Moments of one rule mean nothing to another. */
@@ -128,9 +120,9 @@ static zf_status_t check_rule(const zfi_param_t *old, const zfi_param_t *new, zf
 
 static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const zfi_param_t *const *by_name,
                              zfi_together_t *together, zf_error_t *err) {
-    zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(&run->state, &run->replays);
-    zf_status_t st = rehearsal ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for a chunk's copies");
-    st = zfi_together_meet(together, st, err);
+    left_t left = {.run = run, .together = together};
+    zfi_reader_t reader;
+    zf_status_t st = zfi_together_meet(together, zfi_reader_open(run, 1, "bind_params", &reader, err), err);
     if (!st && zfi_is_sharded(run->engine) && (st = zfi_gathering_counts(&run->ranks, run->hs.n)))
         zfi_error(err, st, "bind_params", "the ranks' counts of updates could not be joined");
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
@@ -139,9 +131,10 @@ static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const zfi_param_t 
         if (new)
             st = check_rule(old, new, err);
         if (new && !st)
-            st = carry_one(run, into, rehearsal, i, new->id, together, err);
+            st = zfi_values_carry(&reader, i, &into->state, new->id, zfi_is_sharded(run->engine) ? join : NULL, &left,
+                                  err);
     }
-    zfi_rehearsal_free(rehearsal);
+    zfi_reader_close(&reader);
     return st;
 }
 

@@ -112,14 +112,16 @@ static void share(zfi_together_t *together, zfi_store_t *store) {
     store->tick_arg = together;
 }
 
-/* Ends every window as a load of the checkpoint finds it, so that both go on alike. Released, it is put off to resume,
- * and what is saved is rehearsed. */
-static zf_status_t close_windows(zf_instance_t *inst, int *out_is_rehearsed, zf_error_t *err) {
+/* Ends every window as a load of the checkpoint finds it, so that both go on alike. Released, it is put off to resume.
+ */
+static zf_status_t close_windows(zf_instance_t *inst, zf_error_t *err) {
     zfi_run_t *run = inst->run;
-    *out_is_rehearsed = inst->state == ZFI_STATE_RELEASED && zfi_window_is_any_open(&run->windows);
-    inst->closes_at_resume |= *out_is_rehearsed;
+    int is_any_open = zfi_window_is_any_open(&run->windows);
     zfi_interval_resume(&run->plan, &run->clock, &run->sel);
-    return *out_is_rehearsed || !zfi_window_is_any_open(&run->windows) ? ZF_OK : zfi_close_windows(inst, err);
+    if (inst->state != ZFI_STATE_RELEASED)
+        return is_any_open ? zfi_close_windows(inst, err) : ZF_OK;
+    inst->closes_at_resume |= is_any_open;
+    return ZF_OK;
 }
 
 static void say_sync(zf_instance_t *inst, const char *path) {
@@ -135,8 +137,7 @@ static void say_sync(zf_instance_t *inst, const char *path) {
 static zf_status_t write_state(zf_instance_t *inst, const zf_state_args_t *args, zfi_together_t *together,
                                zf_state_report_t *report, zf_error_t *err) {
     zfi_store_t store = {.parent_fd = -1, .dir_fd = -1, .blob_fd = -1};
-    zfi_save_args_t how = {
-        .is_rehearsed = 1, .note = args->note, .file_nbytes = zfi_state_file_nbytes(), .together = together};
+    zfi_save_args_t how = {.note = args->note, .file_nbytes = zfi_state_file_nbytes(), .together = together};
     zf_status_t st = ZF_OK;
     if (zfi_together_meets(together) && !args->store)
         st = open_together(together, args, &store, &how.file_nbytes, err);
@@ -145,7 +146,7 @@ static zf_status_t write_state(zf_instance_t *inst, const zf_state_args_t *args,
     if (!st && zfi_together_meets(together))
         share(together, &store);
     if (!st && !(args->flags & ZF_STATE_KEEP_OPEN)) /* what is refused has changed nothing */
-        st = close_windows(inst, &how.is_rehearsed, err);
+        st = close_windows(inst, err);
     if (!st)
         st = zfi_state_write(inst->run, &how, &store, report, err);
     if (store.sync.lacks_directories)

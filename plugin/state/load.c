@@ -158,7 +158,7 @@ static zf_status_t read_counts(const zfi_loader_t *loader, uint32_t p, const zfi
         uint64_t first, n;
         zfi_saved_block(param, i, &block);
         zfi_saved_range(&loader->saved, param, ZFI_SAVED_N, i, &first, &n);
-        zfi_carry_counts(into, loader->ids[p], &block, counts + first, !loader->saved.is_mean);
+        zfi_values_put_counts(into, loader->ids[p], &block, counts + first, !loader->saved.is_mean);
     }
     free(counts);
     return st;
@@ -247,20 +247,12 @@ static int is_saved(const zfi_loader_t *loader, uint32_t id) {
 /* Parameters that the checkpoint lacks keep what they have. (In place: they have what bind_params gave.) */
 static zf_status_t carry_missing(zfi_loader_t *loader, zfi_run_t *into, zf_error_t *err) {
     zfi_run_t *run = loader->run;
-    zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(&run->state, &run->replays);
-    zf_status_t st = rehearsal ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a chunk's copies");
-    for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[i];
-        zfi_flushed_t flushed;
-        if (is_saved(loader, matrix->param))
-            continue;
-        st = zfi_run_flushed(&run->plan, run->params, rehearsal, i, &flushed, err);
-        if (st)
-            break;
-        st = zfi_carry(&into->state, matrix->param, matrix, &flushed, err);
-        zfi_flushed_free(&flushed);
-    }
-    zfi_rehearsal_free(rehearsal);
+    zfi_reader_t reader;
+    zf_status_t st = zfi_reader_open(run, 1, "state", &reader, err);
+    for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
+        if (!is_saved(loader, run->plan.matrices[i].param))
+            st = zfi_values_carry(&reader, i, &into->state, run->plan.matrices[i].param, NULL, NULL, err);
+    zfi_reader_close(&reader);
     return st;
 }
 

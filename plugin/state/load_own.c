@@ -6,8 +6,6 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "plan/slice.h"
-#include "replay/state_arrays.h"
 #include "state/loader.h"
 #include "state/spread.h"
 
@@ -21,19 +19,6 @@ static int is_read_whole(const zfi_loader_t *loader, uint32_t p) {
 static zfi_slice_t range_of(const zfi_loader_t *loader, uint32_t p, uint32_t number) {
     const zfi_matrix_t *matrix = &loader->run->plan.matrices[number];
     return is_read_whole(loader, p) ? (zfi_slice_t){.n = matrix->rows * matrix->cols} : matrix->own;
-}
-
-/* Elements [first, first + n) of a matrix, as far as this rank keeps them. */
-static zf_status_t put(const zfi_state_t *into, zfi_saved_array_t array, uint32_t number, uint64_t first, uint64_t n,
-                       const float *from, zf_error_t *err) {
-    const zfi_slice_t *kept = &into->plan->matrices[number].own;
-    uint64_t begin, end;
-    zfi_overlap(first, n, kept->first, kept->first + kept->n, &begin, &end);
-    zf_status_t st =
-        begin < end ? zfi_state_put(into, (zfi_array_t)array, number, first + begin, end - begin, from + begin) : ZF_OK;
-    return st ? zfi_error(err, st, "state", "the device did not take %s of \"%s\"", zfi_saved_name(array),
-                          into->side->params[into->plan->matrices[number].param].name)
-              : ZF_OK;
 }
 
 static zf_status_t read_matrix(zfi_loader_t *loader, uint32_t p, zfi_saved_array_t array, uint32_t number,
@@ -54,7 +39,7 @@ static zf_status_t read_matrix(zfi_loader_t *loader, uint32_t p, zfi_saved_array
         zfi_spread_add(&tensor->crc, block, n * sizeof *block, tensor->nbytes - at - n * sizeof *block);
         st = zfi_state_check_values(&loader->saved, param, array, base + range.first, block, n, err);
         if (!st && into)
-            st = put(into, array, number, range.first, n, block, err);
+            st = zfi_values_put(into, array, loader->ids[p], base + range.first, n, block, err);
     }
     return st;
 }

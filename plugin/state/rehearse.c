@@ -87,10 +87,6 @@ zfi_rehearsal_t *zfi_rehearsal_new(const zfi_state_t *state, const zfi_replays_t
     return NULL;
 }
 
-zf_status_t zfi_rehearsal_poisoned(const zfi_rehearsal_t *rehearsal, zf_error_t *err) {
-    return zfi_poisoned(rehearsal->state->engine, err);
-}
-
 /* The cohort's copy becomes a chunk's w, m, v, replayed as if its open window closed. */
 static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_t number) {
     const zfi_state_t *state = rehearsal->state;

@@ -18,9 +18,6 @@ void zfi_rehearsal_free(zfi_rehearsal_t *rehearsal);
 zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uint32_t matrix, uint64_t first,
                                uint64_t n, float *out);
 
-/* [control] The error behind ZF_ERR_POISONED: the host's own update rule failed. */
-zf_status_t zfi_rehearsal_poisoned(const zfi_rehearsal_t *rehearsal, zf_error_t *err);
-
 /* [control] Update count of a matrix's channel after its open window. */
 uint32_t zfi_rehearsal_count(zfi_rehearsal_t *rehearsal, uint32_t matrix, uint32_t channel);
 

@@ -24,7 +24,7 @@ enum { HEADER_SHARE = 4096 }; /* what a parameter counts beside its bytes, so th
 
 typedef struct writer {
     zfi_run_t *run;
-    zfi_rehearsal_t *rehearsal; /* windows are open, and stay so; else NULL */
+    zfi_reader_t reader;
     zfi_saved_t saved;
     uint32_t *ids; /* [saved.n_params] the run's */
     zfi_store_t *store;
@@ -134,12 +134,9 @@ static zf_status_t put_values(writer_t *writer, const piece_t *piece, uint64_t f
 static zf_status_t get_values(writer_t *writer, const piece_t *piece, uint64_t first, uint64_t n, void *out,
                               zf_error_t *err) {
     const zfi_saved_param_t *param = &writer->saved.params[piece->p];
-    zf_status_t st = zfi_saved_get(&writer->run->state, writer->rehearsal, piece->array, piece->number, first, n, out);
-    if (st == ZF_ERR_POISONED)
-        return zfi_poisoned(writer->run->engine, err);
+    zf_status_t st = zfi_reader_get(&writer->reader, piece->array, piece->number, first, n, out, err);
     if (st)
-        return zfi_error(err, st, "state",
-                         "the open windows would make a weight of \"%s\" Inf or NaN: nothing was saved", param->name);
+        return st;
     uint64_t bad = zfi_saved_find_bad(piece->array, &writer->saved.rules[param->group], UINT32_MAX, out, n);
     if (bad == n)
         return ZF_OK;
@@ -309,15 +306,13 @@ static zf_status_t open_writer(writer_t *writer, const zfi_save_args_t *args, zf
         return st;
     writer->block = malloc(ZFI_STATE_BLOCK);
     writer->ids = malloc((writer->saved.n_params + 1) * sizeof *writer->ids);
-    if (args->is_rehearsed)
-        writer->rehearsal = zfi_rehearsal_new(&run->state, &run->replays);
     if (gathers)
         writer->whole = malloc(run->dev.exchange_elems * sizeof(float));
-    if (!writer->block || !writer->ids || (gathers && !writer->whole) || (args->is_rehearsed && !writer->rehearsal))
+    if (!writer->block || !writer->ids || (gathers && !writer->whole))
         return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the buffers of a save");
     for (uint32_t p = 0; p < writer->saved.n_params; p++)
         writer->ids[p] = writer->saved.params[p].id;
-    return ZF_OK;
+    return zfi_reader_open(run, 1, "state", &writer->reader, err);
 }
 
 /* What ranks know apart. */
@@ -341,7 +336,7 @@ zf_status_t zfi_state_write(zfi_run_t *run, const zfi_save_args_t *args, zfi_sto
     if (!st)
         st = write_all(&writer, args, report, err);
     zfi_saved_free(&writer.saved);
-    zfi_rehearsal_free(writer.rehearsal);
+    zfi_reader_close(&writer.reader);
     free(writer.block);
     free(writer.whole);
     free(writer.ids);

@@ -8,9 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "replay/state_arrays.h"
 #include "schedule/window.h"
-#include "state/rehearse.h"
 
 static const struct {
     const char *name;
@@ -196,31 +194,6 @@ zf_status_t zfi_saved_of(const zfi_state_t *state, zfi_part_t part, const char *
         return ZF_OK;
     zfi_saved_free(out);
     return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the index of %u parameters", n_params);
-}
-
-static void get_counts(const zfi_state_t *state, zfi_rehearsal_t *rehearsal, uint32_t number, uint64_t first,
-                       uint64_t n, uint32_t *out) {
-    const zfi_matrix_t *matrix = &state->plan->matrices[number];
-    for (uint64_t c = first; c < first + n; c++)
-        *out++ =
-            rehearsal ? zfi_rehearsal_count(rehearsal, number, (uint32_t)c) : state->host->n[zfi_count_at(matrix, c)];
-}
-
-zf_status_t zfi_saved_get(const zfi_state_t *state, zfi_rehearsal_t *rehearsal, zfi_saved_array_t array,
-                          uint32_t number, uint64_t first, uint64_t n, void *out) {
-    const zfi_matrix_t *matrix = &state->plan->matrices[number];
-    if (zfi_saved_is_by_element(array))
-        return rehearsal ? zfi_rehearsal_read(rehearsal, (zfi_array_t)array, number, first, n, out)
-                         : zfi_state_get(state, (zfi_array_t)array, number, first, n, out);
-    if (array == ZFI_SAVED_N)
-        get_counts(state, rehearsal, number, first, n, out);
-    else if (array == ZFI_SAVED_SELECTED && matrix->k)
-        memcpy(out, state->sel->mask + matrix->channel_base + first, n);
-    else if (array == ZFI_SAVED_IMPORTANCE && matrix->is_choosable)
-        memcpy(out, state->sel->importance + matrix->sum_base + first, n * sizeof(double));
-    else
-        memset(out, 0, n * arrays[array].nbytes);
-    return ZF_OK;
 }
 
 int zfi_saved_is_cut_alike(const zfi_saved_param_t *saved, const zfi_param_t *here) {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "instance/run.h"
+#include "replay/state_arrays.h"
 #include "state/store.h"
 #include "state/together.h"
 
@@ -93,15 +94,9 @@ uint64_t zfi_saved_find_bad(zfi_saved_array_t array, const zfi_group_rule_t *rul
 
 /* ---- of a run ---------------------------------------------------------------------------------------------------- */
 
-struct zfi_rehearsal;
-
 /* [control] What the drained run would save, once FLUSH has closed its windows: without places and checksums. */
 zf_status_t zfi_saved_of(const zfi_state_t *state, zfi_part_t part, const char *note, zfi_saved_t *out,
                          zf_error_t *err);
-/* [control] Values [first, first + n) of an array of a block of the run, all of which this rank has; as FLUSH would
- * leave them with a rehearsal, which is then of this run. */
-zf_status_t zfi_saved_get(const zfi_state_t *state, struct zfi_rehearsal *rehearsal, zfi_saved_array_t array,
-                          uint32_t matrix, uint64_t first, uint64_t n, void *out);
 /* [any-thread] Whether any of its matrices has something to choose. */
 int zfi_saved_has_choice(const zfi_plan_t *plan, const zfi_param_t *param);
 /* [control] Whether a parameter of the run and of a checkpoint are cut alike: what is kept by channel fits. */

@@ -10,20 +10,20 @@
  * The hooks of zf.state/1 are in hooks/state.c. Everything here works on a drained run. */
 #pragma once
 
-#include "state/rehearse.h"
 #include "state/saved.h"
 #include "state/together.h"
+#include "state/values.h"
 
 enum { ZFI_STATE_BLOCK = 1 << 20 }; /* bytes read, checked and copied at a time */
 
 typedef struct zfi_save_args {
-    int is_rehearsed; /* windows are open, and stay so: what FLUSH would leave is written */
     const char *note;
     uint64_t file_nbytes; /* zfi_state_file_nbytes(), the same on every rank */
     zfi_together_t *together;
 } zfi_save_args_t;
 
-/* [control] The drained run to an open store; commits. Several ranks, in one store, together: all succeed or none. */
+/* [control] The drained run to an open store, as FLUSH would leave it; commits. Several ranks, in one store, together:
+ * all succeed or none. */
 zf_status_t zfi_state_write(zfi_run_t *run, const zfi_save_args_t *args, zfi_store_t *store, zf_state_report_t *report,
                             zf_error_t *err);
 uint64_t zfi_state_file_nbytes(void);
@@ -91,22 +91,3 @@ void zfi_replace_cancel(zfi_replacement_t *replacement, const zf_error_t *err);
 /* [control] Takes the new run: clocks, threads, device, visible values; then *slot is it, and the old one is freed.
  * Only a dead thread can make it fail, and that ends the instance. */
 zf_status_t zfi_replace_commit(zfi_replacement_t *replacement, zf_error_t *err);
-
-/* ---- state/values.c ---------------------------------------------------------------------------------------------- */
-
-/* What FLUSH would leave of a matrix: w, m, v (zfi_array_t) of [rows x cols], and the update count of each channel. */
-typedef struct zfi_flushed {
-    float *arrays[ZFI_STATE_ARRAYS];
-    uint32_t *n;
-} zfi_flushed_t;
-void zfi_flushed_free(zfi_flushed_t *flushed);
-/* [control] Of a matrix of a drained run. */
-zf_status_t zfi_run_flushed(const zfi_plan_t *plan, const zfi_param_t *params, zfi_rehearsal_t *rehearsal,
-                            uint32_t matrix, zfi_flushed_t *out, zf_error_t *err);
-/* [control] Into another cut of the parameter; from: rows, cols, channels and param_offset of the matrix. */
-zf_status_t zfi_carry(const zfi_state_t *into, uint32_t param, const zfi_matrix_t *from, const zfi_flushed_t *flushed,
-                      zf_error_t *err);
-/* [control] Counts of updates of a block, of each of its channels or one of all, into another cut of the parameter.
- * Where a matrix or channel gets several, the largest stays. */
-void zfi_carry_counts(const zfi_state_t *into, uint32_t param, const zfi_matrix_t *from, const uint32_t *n,
-                      int has_one_count);
