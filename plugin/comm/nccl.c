@@ -110,9 +110,10 @@ static zf_status_t look(const zfi_comm_t *comm, const group_t *group, ticket_t *
                          comm->env.ops->name);
     comm->env.ops->info(comm->env.device, &info);
     if (info.has_few_queues)
-        return zfi_error(err, ZF_ERR_RANKS, "create",
-                         "CUDA_DEVICE_MAX_CONNECTIONS or CUDA_LAUNCH_BLOCKING lets streams wait for one another, where "
-                         "NCCL in two directions can stand still; unset it");
+        return zfi_error(
+            err, ZF_ERR_RANKS, "create",
+            "CUDA_DEVICE_MAX_CONNECTIONS, CUDA_DEVICE_MAX_COPY_CONNECTIONS or CUDA_LAUNCH_BLOCKING lets streams "
+            "wait for one another, where NCCL in two directions can stand still; unset it");
     rc = group->rank == 0 ? nccl->ncclGetUniqueId(&out->id) : ZFI_NCCL_SUCCESS;
     if (rc == ZFI_NCCL_SUCCESS)
         return ZF_OK;

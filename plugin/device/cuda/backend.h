@@ -2,38 +2,51 @@
 /* plugin/device/cuda/backend.h - the CUDA backend as its files know it.
  *
  * Words. Whatever passes between the device and the host's threads is a 64-bit word in page-locked memory, written by
- * one side alone: the host's word of a line (a timeline seen from here) follows the timeline, and streams wait for it
- * (cuStreamWaitValue64, cyclic GEQ); the device's word is what streams signal (cuStreamWriteValue64), and the monitor
- * thread turns that into zfi_timeline_signal, which wakes the host's threads and raises the host's word. A stream's
- * progress, how much of what was enqueued has run, is such a timeline as well.
+ * one side alone: the device's word of a line (a timeline seen from here) is what streams signal
+ * (cuStreamWriteValue64), and the words' thread turns that into zfi_timeline_signal, which wakes the host's threads;
+ * the host's word follows the timeline, for streams that wait for it. A stream's progress, how much of what was
+ * enqueued has run, is such a timeline as well.
  *
  * Order between two streams of CUDA is invisible in words, so it is made by events: every signal records one, and a
  * wait for a value whose signal was enqueued before becomes cuStreamWaitEvent. A stream of the plugin never carries a
  * wait for what was not enqueued yet, or for what the host alone decides: the driver may run two streams on one
  * hardware queue, and what would end the wait might lie behind it. Such operations are parked here, in order, until
- * they can be issued. A stream of the host cannot be held back: there the wait is one for the host's word.
+ * they can be issued. A stream of the host cannot be held back, so the hook that would put such a wait into it waits
+ * itself, until the value is reached or its signal is enqueued. A host function never waits, for a context may run them
+ * one by one.
  *
- * Without 64-bit memory operations (an attribute of the device) signals are events that the monitor asks for. Then, and
- * where the process asks for fewer hardware queues than the driver takes by itself (CUDA_DEVICE_MAX_CONNECTIONS; some
- * trainers set 1) or for launches that wait (CUDA_LAUNCH_BLOCKING), no stream carries a wait for a word at all: the
- * plugin's streams park it, and a hook that would put one into a stream of the host waits itself. A host function never
- * waits, for a context may run them one by one.
+ * Drivers let other threads' calls stand behind one that frees memory, page-locks it, makes a stream or loads a kernel,
+ * until everything that is enqueued is over. So nothing that is enqueued may need a call that is still to come: that is
+ * why hooks wait. With ZF_CUDA_MEMOPS=wait in the environment the host's streams wait for the host's word instead
+ * (cuStreamWaitValue64, cyclic GEQ), and the trainer's thread goes on: for trainers that make no such call while they
+ * train, on drivers that were seen to do without the lock. Where the process asks for fewer hardware queues than the
+ * driver takes by itself (CUDA_DEVICE_MAX_CONNECTIONS; some trainers set 1) or for launches that wait
+ * (CUDA_LAUNCH_BLOCKING), or shares them with others (MPS), hooks wait all the same: what would end the wait might lie
+ * behind it.
+ *
+ * Without 64-bit memory operations (an attribute of the device) signals are events that the monitor asks for.
  *
  * Room. A driver takes about a thousand commands per stream; a call that brings one more blocks until one is over.
  *  - A stream of the plugin: what is in flight is counted (flight.c), never above `most_in_flight`, and operations
- *    beyond are parked. So no such call blocks, and it is made under `lock`.
+ *    beyond are parked. All of them together stay below what one queue takes, for they may share it. So no such call
+ *    blocks, and it is made under `lock`.
  *  - A stream of the host: its own commands are not known, so every call may block. It is made without `lock`
  *    (zfi_cuda_begin_call lets it go), by the hook that brings the operation and by no other thread.
  *
- * Why nothing stands still. Whoever holds `lock` never blocks in the driver and waits for nothing but poll_lock, whose
- * holders wait for nothing. So the monitor and the control thread always come to issue what can be issued. A hook that
- * blocks waits for commands ahead in its stream: work of the host, events of commands that were issued before, and
- * words that host threads or the monitor raise. None of these needs the hook.
+ * Why nothing stands still. What is enqueued is over some time without any further call. So a call that blocks in the
+ * driver, whoever makes it and whatever stands behind it, ends, and the monitor and the control thread come to issue
+ * what can be issued. The words' thread calls nothing of the driver: it tells what is over, and finds what takes too
+ * long, even while every other thread stands. Nobody holds `lock` while he waits for a signal; holders of `poll_lock`
+ * wait for nothing.
+ *
+ * No event is made, no memory page-locked and no kernel launched for the first time once an instance is bound: events
+ * come from a pool (line.c), and all kernels are launched once when the device is opened.
  *
  * Threads. `lock` guards lines, streams and parked operations, and is held while the driver is called for a stream of
- * the plugin. The monitor reads words without it: `n_lines` and `n_streams` only rise, and rows are complete before.
- * `poll_lock` guards `seen`. A signal is found only once its event is recorded, and an event that a call without `lock`
- * waits for is not recorded anew. One thread at a time signals a line, and one enqueues on a stream. */
+ * the plugin. The words' thread reads words without it: `n_lines` and `n_streams` only rise, and rows are complete
+ * before. `poll_lock` guards `seen` and measured waits. A signal is found only once its event is recorded, and an event
+ * that a call without `lock` waits for is not recorded anew. One thread at a time signals a line, and one enqueues on a
+ * stream. */
 #pragma once
 
 #include <pthread.h>
@@ -42,15 +55,16 @@
 #include "device/cuda/driver.h"
 
 enum {
-    ZFI_CUDA_QUEUES = 8,   /* hardware queues of a process that asks for no number */
-    ZFI_CUDA_LINES = 112,  /* timelines: the instance's, and one of each stream */
-    ZFI_CUDA_STREAMS = 72, /* the plugin's and the host's */
-    ZFI_CUDA_SIGNALS = 32, /* of one line that can still be waited for by events */
-    ZFI_CUDA_WAITS = 256,  /* whose time is measured at once */
+    ZFI_CUDA_QUEUES = 8,                   /* hardware queues of a process that asks for no number */
+    ZFI_CUDA_LINES = 112,                  /* timelines: the instance's, and one of each stream */
+    ZFI_CUDA_HOSTS = 64,                   /* streams of the host that have work of ours at once */
+    ZFI_CUDA_STREAMS = 8 + ZFI_CUDA_HOSTS, /* and the plugin's */
+    ZFI_CUDA_SIGNALS = 32,                 /* of one line that can still be waited for by events */
+    ZFI_CUDA_WAITS = 256,                  /* whose time is measured at once */
     ZFI_CUDA_PARK_NBYTES = 1 << 20,
     ZFI_CUDA_WORD_NBYTES = 64, /* distance of words */
     ZFI_CUDA_WORDS = 2 * ZFI_CUDA_LINES,
-    ZFI_CUDA_IN_FLIGHT = 256, /* commands in flight in a stream of the plugin; drivers take about a thousand */
+    ZFI_CUDA_IN_FLIGHT = 128, /* commands in flight in a stream of the plugin, which has six; drivers take a thousand */
     ZFI_CUDA_MARKS = 8        /* events that tell how many of them are over */
 };
 
@@ -58,8 +72,9 @@ typedef _Atomic uint64_t zfi_word_t;
 
 typedef struct zfi_cuda_event {
     CUevent handle;
-    uint32_t n_users; /* calls for a stream of the host that wait for it, made without the lock */
-    int is_out;       /* of the ring: the last user destroys it */
+    uint32_t n_users;            /* calls for a stream of the host that wait for it, made without the lock */
+    int is_out;                  /* of the ring: the last user gives it back */
+    struct zfi_cuda_event *next; /* of the pool */
 } zfi_cuda_event_t;
 
 typedef struct zfi_cuda_signal {
@@ -109,11 +124,12 @@ struct zfi_stream {
     zfi_timeline_t executed;
     zfi_cuda_line_t *progress;
     _Atomic uint64_t planned; /* written under lock: newest number that was given away, parked operations included */
-    CUevent order;
+    zfi_cuda_event_t *order;
+    uint64_t resolved; /* when the host named it last: a count */
     zfi_cuda_park_t park;
     zfi_cuda_flight_t flight;
-    uint64_t idle_since_ns;   /* monitor: the host's own work runs since; 0: it does not */
-    _Atomic uint64_t busy_ns; /* monitor */
+    uint64_t idle_since_ns;   /* words' thread: the host's own work runs since; 0: it does not */
+    _Atomic uint64_t busy_ns; /* words' thread */
 };
 
 /* A wait whose time is measured. */
@@ -124,8 +140,14 @@ typedef struct zfi_cuda_wait {
     uint64_t value;
     _Atomic uint64_t *stall_ns;
     int is_patient;
-    uint64_t reached_ns, busy_ns; /* monitor */
+    uint64_t reached_ns, busy_ns; /* words' thread */
 } zfi_cuda_wait_t;
+
+/* How long something is waited for; the host's own work is not counted, up to ZFI_HOST_DEADLINES deadlines. */
+typedef struct zfi_cuda_deadline {
+    zfi_run_clock_t clock;
+    uint64_t busy_ns; /* of the host, when it began */
+} zfi_cuda_deadline_t;
 
 typedef struct zfi_cuda_kernels zfi_cuda_kernels_t;
 
@@ -135,7 +157,8 @@ struct zfi_device {
     CUdevice id;
     CUcontext context;
     int has_context, has_memops, n_processors;
-    int has_few_queues; /* of the environment (device.c): streams wait behind others, and none may wait for a word */
+    int has_few_queues; /* of the environment (device.c): streams wait behind others */
+    int streams_wait;   /* the host's streams wait for words; 0: hooks wait */
     uint32_t most_in_flight;
     int lowest_priority, highest_priority, n_created;
     zfi_cuda_kernels_t *kernels;
@@ -153,12 +176,17 @@ struct zfi_device {
     _Atomic uint32_t n_lines, n_streams;
     zfi_cuda_line_t lines[ZFI_CUDA_LINES];
     zfi_stream_t *streams[ZFI_CUDA_STREAMS]; /* NULL: ended */
-    zfi_cuda_wait_t waits[ZFI_CUDA_WAITS];   /* [lock] */
-    pthread_t monitor;
-    zfi_run_clock_t clock; /* monitor */
-    int has_monitor;
+    uint32_t n_hosts;                        /* [lock] records of streams of the host */
+    uint64_t n_resolved;                     /* [lock] */
+    const zfi_stream_t *current;             /* [lock] of the host, that work was ordered on last */
+    zfi_cuda_event_t *events;                /* [lock] free ones */
+    zfi_cuda_wait_t waits[ZFI_CUDA_WAITS];   /* [poll_lock] */
+    pthread_t monitor, reader;               /* reader: of words */
+    zfi_run_clock_t clock;                   /* words' thread */
+    int has_monitor, has_reader;
     _Atomic int is_ending;
-    zfi_timeline_t news; /* rises with every call that enqueues: wakes the monitor */
+    _Atomic uint32_t n_inside, n_parked; /* hooks that enqueue; streams that have parked operations */
+    zfi_timeline_t news;                 /* rises with every call that enqueues: wakes both threads */
     _Atomic uint64_t n_news;
 };
 
@@ -203,10 +231,16 @@ void zfi_cuda_count_lent(zfi_stream_t *stream); /* what another library may have
 /* line.c [lock, context]. The line of a timeline, made at first use; NULL: it could not be made. */
 zfi_cuda_line_t *zfi_cuda_line(zfi_device_t *device, zfi_timeline_t *timeline, int has_events);
 void zfi_cuda_lines_close(zfi_device_t *device);
+/* Events are made when a device is opened; later one is made only where more are in use than ever were thought of. */
+zf_status_t zfi_cuda_events_open(zfi_device_t *device);
+void zfi_cuda_events_close(zfi_device_t *device);
+zf_status_t zfi_cuda_event_take(zfi_device_t *device, zfi_cuda_event_t **out);
+void zfi_cuda_event_give(zfi_device_t *device, zfi_cuda_event_t *event); /* NULL is legal */
 /* The stream signals a value. ZF_IN_PROGRESS: it must be parked; never of a stream's progress. */
 zf_status_t zfi_cuda_signal(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value);
-/* The stream waits. ZF_IN_PROGRESS: the wait must be parked; ZF_DISABLED: there is nothing to wait for. */
-zf_status_t zfi_cuda_wait(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value, int is_patient);
+/* The stream waits. ZF_IN_PROGRESS: the wait must be parked, or the hook waits; ZF_DISABLED: there is nothing to wait
+ * for. */
+zf_status_t zfi_cuda_wait(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value);
 
 /* stream.c. flush [lock, context]: issues what is parked and can be issued; whether anything was. */
 int zfi_cuda_flush(zfi_device_t *device);
@@ -225,7 +259,14 @@ zf_status_t zfi_cuda_enqueue(zfi_device_t *device, zfi_stream_t *stream, const z
 /* Frees the streams that are left: the host's. */
 void zfi_cuda_streams_close(zfi_device_t *device);
 
-/* monitor.c */
+/* words.c: the thread that calls nothing of the driver. */
+void *zfi_cuda_words(void *device);
+zfi_cuda_deadline_t zfi_cuda_deadline(const zfi_device_env_t *env);
+int zfi_cuda_is_late(const zfi_device_env_t *env, zfi_cuda_deadline_t *deadline);
+/* Sleeps by a share of the time for which nothing has come, but no longer than until the timeline has the value. */
+void zfi_cuda_nap(zfi_timeline_t *timeline, uint64_t value, uint64_t quiet_ns);
+
+/* monitor.c: start and stop, of both threads. */
 zf_status_t zfi_cuda_monitor_start(zfi_device_t *device, zf_error_t *err);
 void zfi_cuda_monitor_stop(zfi_device_t *device);
 void zfi_cuda_monitor_wake(zfi_device_t *device);

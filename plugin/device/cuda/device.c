@@ -12,6 +12,9 @@
 #include "base/error.h"
 #include "device/cuda/backend.h"
 
+/* CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which headers of CUDA 12.0 lack; a driver that does not know it leaves 0. */
+#define MPS_ENABLED ((CUdevice_attribute)133)
+
 /* ---- errors, context, words -------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_cuda_check(zfi_device_t *device, CUresult rc, const char *what) {
@@ -75,23 +78,32 @@ static zf_status_t find_device(zfi_device_t *device, int32_t device_id, zf_error
     return rc ? refuse(device, rc, "opening it", err) : ZF_OK;
 }
 
-/* For tests: ZF_CUDA_IN_FLIGHT in the environment is the most that is in flight in one stream, at least 16. */
+/* What the driver's queues take is scaled by CUDA_SCALE_LAUNCH_QUEUES (0.25x, 0.5x, 2x, 4x). For tests:
+ * ZF_CUDA_IN_FLIGHT in the environment is the most that is in flight in one stream, at least 16. */
 static void read_most_in_flight(zfi_device_t *device) {
-    const char *forced = getenv("ZF_CUDA_IN_FLIGHT");
-    device->most_in_flight = forced && atoi(forced) >= 16 ? (uint32_t)atoi(forced) : ZFI_CUDA_IN_FLIGHT;
+    const char *forced = getenv("ZF_CUDA_IN_FLIGHT"), *scale = getenv("CUDA_SCALE_LAUNCH_QUEUES");
+    double scaled = scale && atof(scale) > 0 && atof(scale) < 1 ? atof(scale) : 1;
+    device->most_in_flight =
+        forced && atoi(forced) >= 16 ? (uint32_t)atoi(forced) : (uint32_t)(scaled * ZFI_CUDA_IN_FLIGHT);
+}
+
+static int is_few(const char *name) {
+    const char *n = getenv(name);
+    return n && atoi(n) >= 1 && atoi(n) < ZFI_CUDA_QUEUES;
 }
 
 /* Streams share hardware queues, or every launch waits until it has run and keeps others from the driver meanwhile. */
 static int has_few_queues(void) {
-    const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS"), *blocking = getenv("CUDA_LAUNCH_BLOCKING");
-    return (connections && atoi(connections) >= 1 && atoi(connections) < ZFI_CUDA_QUEUES) ||
+    const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+    return is_few("CUDA_DEVICE_MAX_CONNECTIONS") || is_few("CUDA_DEVICE_MAX_COPY_CONNECTIONS") ||
            (blocking && atoi(blocking) != 0);
 }
 
-/* ZF_CUDA_MEMOPS=0 in the environment takes the way of devices without 64-bit memory operations, for tests. */
+/* ZF_CUDA_MEMOPS in the environment: 0 takes the way of devices without 64-bit memory operations, for tests; wait lets
+ * the host's streams wait by them (backend.h). */
 static zf_status_t read_attributes(zfi_device_t *device, zf_error_t *err) {
     const char *forced = getenv("ZF_CUDA_MEMOPS");
-    int same_address = 0;
+    int same_address = 0, is_shared = 0;
     const struct attribute {
         CUdevice_attribute which;
         int *to;
@@ -108,6 +120,9 @@ static zf_status_t read_attributes(zfi_device_t *device, zf_error_t *err) {
     if (forced && strcmp(forced, "0") == 0)
         device->has_memops = 0;
     device->has_few_queues = has_few_queues();
+    (void)device->driver->cuDeviceGetAttribute(&is_shared, MPS_ENABLED, device->id);
+    device->streams_wait =
+        forced && strcmp(forced, "wait") == 0 && device->has_memops && !device->has_few_queues && !is_shared;
     if (!same_address)
         return zfi_error(err, ZF_ERR_DEVICE, "create",
                          "CUDA device %d reaches page-locked memory only at addresses of its own; kernels of this "
@@ -193,6 +208,8 @@ static zf_status_t prepare(zfi_device_t *device, zf_error_t *err) {
         rc = zfi_cuda_block_take(device, sizeof(uint64_t), &device->has_ended);
     if (!rc)
         rc = warm_up(device);
+    if (!rc && zfi_cuda_events_open(device))
+        rc = CUDA_ERROR_OUT_OF_MEMORY;
     return rc ? refuse(device, rc, "preparing it", err) : ZF_OK;
 }
 
@@ -231,6 +248,7 @@ static zf_status_t cuda_open(int32_t device_id, const zfi_device_env_t *env, zfi
 static void free_memory(zfi_device_t *device) {
     zfi_cuda_enter(device);
     zfi_cuda_lines_close(device);
+    zfi_cuda_events_close(device);
     zfi_cuda_kernels_free(device);
     if (device->has_ended)
         zfi_cuda_block_give(device, device->has_ended, sizeof(uint64_t));

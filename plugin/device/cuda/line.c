@@ -4,33 +4,66 @@
 
 #include "device/cuda/backend.h"
 
-/* ---- lines ------------------------------------------------------------------------------------------------------- */
+enum { MORE_EVENTS = 64 /* than all lines and streams have */ };
 
-static zf_status_t create_event(zfi_device_t *device, zfi_cuda_event_t **out) {
+/* ---- events ------------------------------------------------------------------------------------------------------ */
+
+static zf_status_t make_event(zfi_device_t *device, zfi_cuda_event_t **out) {
     zfi_cuda_event_t *event = calloc(1, sizeof *event);
     zf_status_t st = zfi_cuda_check(device,
                                     event ? device->driver->cuEventCreate(&event->handle, CU_EVENT_DISABLE_TIMING)
                                           : CUDA_ERROR_OUT_OF_MEMORY,
                                     "creating an event");
-    if (st) {
+    if (st)
         free(event);
-        return st;
-    }
-    *out = event;
+    else
+        *out = event;
+    return st;
+}
+
+void zfi_cuda_event_give(zfi_device_t *device, zfi_cuda_event_t *event) {
+    if (!event)
+        return;
+    event->is_out = 0;
+    event->next = device->events;
+    device->events = event;
+}
+
+zf_status_t zfi_cuda_event_take(zfi_device_t *device, zfi_cuda_event_t **out) {
+    if (!device->events)
+        return make_event(device, out);
+    *out = device->events;
+    device->events = (*out)->next;
     return ZF_OK;
 }
 
-static void destroy_event(zfi_device_t *device, zfi_cuda_event_t *event) {
-    if (!event)
-        return;
-    device->driver->cuEventDestroy(event->handle);
-    free(event);
+/* Lines of streams have events only where those are all that tells of a signal. */
+zf_status_t zfi_cuda_events_open(zfi_device_t *device) {
+    uint32_t n_lines = device->has_memops ? ZFI_CUDA_LINES - ZFI_CUDA_STREAMS : ZFI_CUDA_LINES;
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < n_lines * ZFI_CUDA_SIGNALS + ZFI_CUDA_STREAMS + MORE_EVENTS && !st; i++) {
+        zfi_cuda_event_t *event = NULL;
+        st = make_event(device, &event);
+        zfi_cuda_event_give(device, event);
+    }
+    return st;
 }
 
-static zf_status_t create_events(zfi_device_t *device, zfi_cuda_line_t *line) {
+void zfi_cuda_events_close(zfi_device_t *device) {
+    zfi_cuda_event_t *event;
+    while ((event = device->events) != NULL) {
+        device->events = event->next;
+        device->driver->cuEventDestroy(event->handle);
+        free(event);
+    }
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
+
+static zf_status_t take_events(zfi_device_t *device, zfi_cuda_line_t *line) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < ZFI_CUDA_SIGNALS && !st; i++)
-        st = create_event(device, &line->signals[i].event);
+        st = zfi_cuda_event_take(device, &line->signals[i].event);
     return st;
 }
 
@@ -46,7 +79,7 @@ static zfi_cuda_line_t *add_line(zfi_device_t *device, zfi_timeline_t *timeline,
     line->has_events = has_events;
     line->host_word = zfi_cuda_word(device, &line->host_at);
     line->device_word = zfi_cuda_word(device, &line->device_at);
-    if ((has_events || !device->has_memops) && create_events(device, line))
+    if ((has_events || !device->has_memops) && take_events(device, line))
         return NULL;
     if (has_events)
         zfi_timeline_set_mirror(timeline, line->host_word);
@@ -83,7 +116,7 @@ void zfi_cuda_lines_close(zfi_device_t *device) {
         if (device->lines[i].has_events)
             zfi_timeline_set_mirror(device->lines[i].timeline, NULL);
         for (uint32_t k = 0; k < ZFI_CUDA_SIGNALS; k++)
-            destroy_event(device, device->lines[i].signals[k].event);
+            zfi_cuda_event_give(device, device->lines[i].signals[k].event);
     }
 }
 
@@ -103,7 +136,7 @@ static zf_status_t take_place(zfi_device_t *device, zfi_cuda_line_t *line, zfi_c
     if (!signal->event->n_users)
         return ZF_OK;
     signal->event->is_out = 1;
-    return create_event(device, &signal->event);
+    return zfi_cuda_event_take(device, &signal->event);
 }
 
 static zf_status_t record(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value) {
@@ -161,7 +194,7 @@ static zf_status_t wait_for_event(zfi_stream_t *stream, zfi_cuda_event_t *event)
     CUresult rc = stream->device->driver->cuStreamWaitEvent(stream->handle, event->handle, 0);
     zf_status_t st = zfi_cuda_end_call(stream, rc, "waiting for an event");
     if (--event->n_users == 0 && event->is_out)
-        destroy_event(stream->device, event);
+        zfi_cuda_event_give(stream->device, event);
     return st;
 }
 
@@ -173,8 +206,7 @@ static zf_status_t wait_for_word(zfi_stream_t *stream, const zfi_cuda_line_t *li
     return st ? st : zfi_cuda_gate(stream, line->host_at);
 }
 
-zf_status_t zfi_cuda_wait(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value, int is_patient) {
-    const zfi_device_t *device = stream->device;
+zf_status_t zfi_cuda_wait(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value) {
     if (zfi_timeline_now(line->timeline) >= value)
         return ZF_DISABLED;
     const zfi_cuda_signal_t *signal = find_signal(line, value);
@@ -182,9 +214,5 @@ zf_status_t zfi_cuda_wait(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t 
         return ZF_DISABLED;
     if (signal)
         return wait_for_event(stream, signal->event);
-    if (device->has_few_queues || !device->has_memops)
-        return ZF_IN_PROGRESS; /* what ends the wait would lie behind it; or a stream cannot wait for a word */
-    if (!stream->is_host && (is_patient || atomic_load(&line->enqueued)))
-        return ZF_IN_PROGRESS;
-    return wait_for_word(stream, line, value);
+    return stream->is_host && stream->device->streams_wait ? wait_for_word(stream, line, value) : ZF_IN_PROGRESS;
 }

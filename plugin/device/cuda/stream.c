@@ -31,24 +31,24 @@ static void unlock(zfi_device_t *device) {
     pthread_mutex_unlock(&device->lock);
 }
 
-static void sleep_a_little(void) { nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL); }
-
 /* ---- waits whose time is measured -------------------------------------------------------------------------------- */
 
 /* Where all places are taken the wait is not measured. */
 static void begin_wait(zfi_stream_t *stream, const item_t *item) {
     zfi_device_t *device = stream->device;
-    for (uint32_t i = 0; i < ZFI_CUDA_WAITS; i++)
-        if (!device->waits[i].stream) {
-            device->waits[i] = (zfi_cuda_wait_t){.stream = stream,
-                                                 .begin = item->number,
-                                                 .end = item->number + 2,
-                                                 .timeline = item->op.timeline,
-                                                 .value = item->op.value,
-                                                 .stall_ns = item->op.stall_ns,
-                                                 .is_patient = item->op.is_patient};
-            return;
-        }
+    uint32_t i = 0;
+    pthread_mutex_lock(&device->poll_lock);
+    while (i < ZFI_CUDA_WAITS && device->waits[i].stream)
+        i++;
+    if (i < ZFI_CUDA_WAITS)
+        device->waits[i] = (zfi_cuda_wait_t){.stream = stream,
+                                             .begin = item->number,
+                                             .end = item->number + 2,
+                                             .timeline = item->op.timeline,
+                                             .value = item->op.value,
+                                             .stall_ns = item->op.stall_ns,
+                                             .is_patient = item->op.is_patient};
+    pthread_mutex_unlock(&device->poll_lock);
 }
 
 static zf_status_t begin(zfi_stream_t *stream, item_t *item) {
@@ -74,7 +74,7 @@ static zf_status_t issue_wait(zfi_stream_t *stream, item_t *item) {
         if (stream->is_host) /* it cannot be parked: what it waits for had better be enqueued */
             zfi_cuda_flush(stream->device);
         if (!st)
-            st = zfi_cuda_wait(stream, line, item->op.value, item->op.is_patient);
+            st = zfi_cuda_wait(stream, line, item->op.value);
     }
     if (st == ZF_IN_PROGRESS || st < 0)
         return st;
@@ -250,13 +250,14 @@ int zfi_cuda_flush(zfi_device_t *device) {
 /* [lock] Lets others go on. ZF_ERR_TIMEOUT: the stream has taken nothing since the clock began. */
 static zf_status_t pause_for(zfi_stream_t *stream, zfi_run_clock_t *clock) {
     zfi_device_t *device = stream->device;
-    if (zfi_run_ns(clock) > device->env.timeout_ns) {
+    uint64_t so_far_ns = zfi_run_ns(clock);
+    if (so_far_ns > device->env.timeout_ns) {
         device->env.is_stuck(device->env.ctx, stream->executed.name,
                              (uint32_t)((stream->park.tail - stream->park.head) / sizeof(item_t)));
         return ZF_ERR_TIMEOUT;
     }
     unlock(device);
-    sleep_a_little();
+    zfi_cuda_nap(&stream->executed, ZFI_TIMELINE_POISON, so_far_ns);
     lock(device);
     zfi_cuda_flush(device);
     return ZF_OK;
@@ -272,16 +273,17 @@ static zf_status_t make_room(zfi_stream_t *stream) {
     return st;
 }
 
-/* [lock] A stream of the host cannot be held back where it cannot wait for a word: the hook waits. */
+/* [lock] A stream of the host cannot be held back: the hook waits, until the value is there or its signal is enqueued.
+ */
 static zf_status_t issue_later(zfi_stream_t *stream, item_t *item) {
     zfi_device_t *device = stream->device;
-    zfi_run_clock_t clock = zfi_run_clock();
+    zfi_cuda_deadline_t deadline = zfi_cuda_deadline(&device->env);
     zf_status_t st = ZF_IN_PROGRESS;
     while (st == ZF_IN_PROGRESS) {
-        if (zfi_run_ns(&clock) > device->env.timeout_ns && !zfi_cuda_is_poisoned(device))
-            device->env.timed_out(device->env.ctx, item->op.timeline, item->op.value); /* poison ends the wait */
         unlock(device);
-        sleep_a_little();
+        if (zfi_cuda_is_late(&device->env, &deadline) && !item->op.is_patient && !zfi_cuda_is_poisoned(device))
+            device->env.timed_out(device->env.ctx, item->op.timeline, item->op.value); /* poison ends the wait */
+        zfi_cuda_nap(item->op.timeline, item->op.value, deadline.clock.run_ns);
         lock(device);
         zfi_cuda_flush(device);
         st = issue(stream, item);
@@ -318,13 +320,25 @@ static zf_status_t enqueue_all(zfi_stream_t *stream, const zfi_op_t *ops, uint32
     return st ? st : issue_or_park(stream, &item);
 }
 
-zf_status_t zfi_cuda_enqueue(zfi_device_t *device, zfi_stream_t *stream, const zfi_op_t *ops, uint32_t n) {
+/* What the call enqueues is told of while it lasts, as it may wait. */
+static void begin_hook(zfi_device_t *device) {
+    atomic_fetch_add(&device->n_inside, 1);
+    zfi_cuda_monitor_wake(device);
     lock(device);
+}
+
+static void end_hook(zfi_device_t *device) {
+    unlock(device);
+    atomic_fetch_sub(&device->n_inside, 1);
+    zfi_cuda_monitor_wake(device);
+}
+
+zf_status_t zfi_cuda_enqueue(zfi_device_t *device, zfi_stream_t *stream, const zfi_op_t *ops, uint32_t n) {
+    begin_hook(device);
     zfi_cuda_flush(device);
     zf_status_t st = enqueue_all(stream, ops, n);
     zfi_cuda_flush(device);
-    unlock(device);
-    zfi_cuda_monitor_wake(device);
+    end_hook(device);
     return st;
 }
 
@@ -343,21 +357,21 @@ static zf_status_t issue_parked(zfi_stream_t *stream) {
 /* [lock] */
 static zf_status_t record_order(zfi_stream_t *from) {
     zfi_cuda_begin_call(from);
-    CUresult rc = from->device->driver->cuEventRecord(from->order, from->handle);
+    CUresult rc = from->device->driver->cuEventRecord(from->order->handle, from->handle);
     return zfi_cuda_end_call(from, rc, "recording an event");
 }
 
 /* [lock] */
 static zf_status_t wait_for_order(const zfi_stream_t *from, zfi_stream_t *to) {
     zfi_cuda_begin_call(to);
-    CUresult rc = to->device->driver->cuStreamWaitEvent(to->handle, from->order, 0);
+    CUresult rc = to->device->driver->cuStreamWaitEvent(to->handle, from->order->handle, 0);
     return zfi_cuda_end_call(to, rc, "ordering two streams");
 }
 
 zf_status_t zfi_cuda_order(zfi_device_t *device, zfi_stream_t *from, zfi_stream_t *to) {
     if (from == to)
         return ZF_OK;
-    lock(device);
+    begin_hook(device);
     zf_status_t st = issue_parked(from);
     if (!st)
         st = issue_parked(to);
@@ -367,15 +381,15 @@ zf_status_t zfi_cuda_order(zfi_device_t *device, zfi_stream_t *from, zfi_stream_
         st = wait_for_order(from, to);
     if (!st)
         st = enqueue_all(to, NULL, 0);
-    unlock(device);
-    zfi_cuda_monitor_wake(device);
+    device->current = to;
+    end_hook(device);
     return st;
 }
 
 zf_status_t zfi_cuda_lend(zfi_stream_t *stream, void **out_handle) {
-    lock(stream->device);
+    begin_hook(stream->device);
     zf_status_t st = issue_parked(stream);
-    unlock(stream->device);
+    end_hook(stream->device);
     if (st)
         return st;
     zfi_cuda_enter(stream->device);
@@ -410,13 +424,12 @@ uint64_t zfi_cuda_host_busy_ns(zfi_stream_t *stream) { return atomic_load(&strea
 
 /* [lock] A stream's record; handle is set by the caller. */
 static zfi_stream_t *add_stream(zfi_device_t *device, const char *name, int is_host) {
-    uint32_t at = 0, n = atomic_load(&device->n_streams);
+    uint32_t n = atomic_load(&device->n_streams);
     zfi_stream_t *stream = calloc(1, sizeof *stream);
     if (!stream || n == ZFI_CUDA_STREAMS) {
         free(stream);
         return NULL;
     }
-    at = n;
     stream->device = device;
     stream->is_host = is_host;
     zfi_timeline_init(&stream->executed, name);
@@ -424,20 +437,19 @@ static zfi_stream_t *add_stream(zfi_device_t *device, const char *name, int is_h
         stream->park.ring = malloc(ZFI_CUDA_PARK_NBYTES);
     stream->progress = zfi_cuda_line(device, &stream->executed, 0);
     if (!stream->progress || (!is_host && (!stream->park.ring || zfi_cuda_flight_open(stream))) ||
-        device->driver->cuEventCreate(&stream->order, CU_EVENT_DISABLE_TIMING)) {
+        zfi_cuda_event_take(device, &stream->order)) {
         zfi_cuda_flight_close(stream);
         free(stream->park.ring);
         free(stream); /* the line, if there is one, waits for nothing */
         return NULL;
     }
-    device->streams[at] = stream;
+    device->streams[n] = stream;
     atomic_store(&device->n_streams, n + 1);
     return stream;
 }
 
 /* Streams of the plugin differ in priority as far as the device goes, which keeps the scheduler from giving two of them
- * one hardware queue while it has others; with a single one priorities do not help, seen on an H100
- * (has_few_queues). */
+ * one hardware queue while it has others, so that copies go both ways beside kernels. */
 zf_status_t zfi_cuda_stream_create(zfi_device_t *device, const char *name, zfi_stream_t **out, zf_error_t *err) {
     int priority = device->lowest_priority - device->n_created;
     CUresult rc = CUDA_SUCCESS;
@@ -458,16 +470,16 @@ zf_status_t zfi_cuda_stream_create(zfi_device_t *device, const char *name, zfi_s
 /* [lock] Takes the record out of the list. Its line stays, without a timeline to signal. */
 static void remove_stream(zfi_stream_t *stream) {
     zfi_device_t *device = stream->device;
+    pthread_mutex_lock(&device->poll_lock);
     for (uint32_t i = 0; i < ZFI_CUDA_WAITS; i++)
         if (device->waits[i].stream == stream)
             device->waits[i].stream = NULL;
-    pthread_mutex_lock(&device->poll_lock);
     for (uint32_t i = 0; i < atomic_load(&device->n_streams); i++)
         if (device->streams[i] == stream)
             device->streams[i] = NULL;
     stream->progress->timeline = NULL;
     pthread_mutex_unlock(&device->poll_lock);
-    device->driver->cuEventDestroy(stream->order);
+    zfi_cuda_event_give(device, stream->order);
     zfi_cuda_flight_close(stream);
     if (!stream->is_host)
         device->driver->cuStreamDestroy(stream->handle);
@@ -530,23 +542,49 @@ static zfi_stream_t *find_stream(const zfi_device_t *device, const zf_stream_t *
     return NULL;
 }
 
+/* A record of a host's stream on which nothing of ours is left to do: the one that was named longest ago. Its numbers
+ * go on. NULL: all are in use. */
+static zfi_stream_t *find_idle(const zfi_device_t *device) {
+    zfi_stream_t *found = NULL;
+    for (uint32_t i = 0; i < atomic_load(&device->n_streams); i++) {
+        zfi_stream_t *stream = device->streams[i];
+        if (stream && stream->is_host && stream != device->current &&
+            zfi_timeline_now(&stream->executed) >= atomic_load(&stream->planned) &&
+            (!found || stream->resolved < found->resolved))
+            found = stream;
+    }
+    return found;
+}
+
+/* [lock] */
+static zfi_stream_t *find_or_add(zfi_device_t *device, const zf_stream_t *given) {
+    zfi_stream_t *stream = find_stream(device, given);
+    if (!stream) {
+        int is_new = device->n_hosts < ZFI_CUDA_HOSTS;
+        stream = is_new ? add_stream(device, "host stream", 1) : find_idle(device);
+        if (!stream)
+            return NULL;
+        device->n_hosts += (uint32_t)is_new;
+        stream->handle = handle_of(given);
+        stream->host_id = given->id;
+    }
+    stream->resolved = ++device->n_resolved;
+    return stream;
+}
+
 zf_status_t zfi_cuda_stream_resolve(zfi_device_t *device, const zf_stream_t *given, const char *origin,
                                     zfi_stream_t **out, zf_error_t *err) {
     zfi_stream_t *stream = NULL;
     lock(device);
     zf_status_t st = check_descriptor(device, given, origin, err);
     if (!st)
-        stream = find_stream(device, given);
-    if (!st && !stream) {
-        stream = add_stream(device, "host stream", 1);
-        if (stream) {
-            stream->handle = handle_of(given);
-            stream->host_id = given->id;
-        }
-    }
+        stream = find_or_add(device, given);
     unlock(device);
     if (!st && !stream)
-        st = zfi_error(err, ZF_ERR_ARGUMENT, origin, "more than %d streams used with one instance", ZFI_CUDA_STREAMS);
+        st = zfi_error(err, ZF_ERR_ARGUMENT, origin,
+                       "more than %d streams have work of this instance that is not over: wait for one of them, then "
+                       "call again",
+                       ZFI_CUDA_HOSTS);
     *out = stream;
     return st;
 }
