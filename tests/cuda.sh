@@ -4,9 +4,11 @@
 #
 #   gate      ptxas and cuobjdump on the kernels: registers, spills, contractions, loads of inner loops, generic accesses,
 #             divisions; coalescing, blocks launched (tests/cuda/gate)
-#   plain     opcode table, the double's own tests, zf-conform exact --device cuda: N cases (default 64), N/3 of each without
-#             stream memory operations and with one hardware queue, seeds as the kit's session.sh has them, and N/8 of each with
-#             two queues, with long delays, and with queues of 1,000, 64 and 24 commands
+#   plain     opcode table, the double's own tests, zf-conform exact --device cuda: N cases (default 64) of each with queues dealt in
+#             turn, by priority on the legacy default stream, and by chance, N/3 of each without stream memory operations and with
+#             one hardware queue, seeds as the kit's session.sh has them, and N/8 of each with the host's streams waiting for
+#             words, with long delays, and with queues of 1,000, 64 and 24 commands
+#   trainer   what trainers do beside a step, under the strictest lock: 60, 291 and 400 parameters, all streams of a pool, 8, 2 and 1 queues
 #   glue      tests/cuda/host: the reference host's curves beside the processor's, and the GLUE area in small
 #   kit       the archive for a machine with a GPU is packed, and its session rehearsed
 #   failures  calls of the driver that fail: an error each, no crash, no hang
@@ -41,7 +43,7 @@ while [ $# -gt 0 ]; do
     esac
     shift 2
 done
-stages="gate plain glue kit failures asan tsan ranks nccl faults waits"
+stages="gate plain trainer glue kit failures asan tsan ranks nccl faults waits"
 case " $stages " in
 *" ${only:-gate} "*) ;;
 *)
@@ -53,8 +55,8 @@ jobs=${ZF_JOBS:-$(nproc 2>/dev/null || echo 2)}
 few=$((cases / 8 > 0 ? cases / 8 : 1))
 third=$((cases / 3 > 0 ? cases / 3 : 1))
 nccl_seed=$((seed + 7)) # by default that of nccl.sh, whose cases are small
-plugin_targets="zfplugin zf-conform zf_double test_cuda_backend test_cuda_sizes"
-targets="$plugin_targets zf-host zf_cublas_double test_cuda_host trainer test_cuda_nccl test_cuda_nccl_discard opcodes test_driver test_driver_real"
+plugin_targets="zfplugin zf-conform zf_double trainer test_cuda_backend test_cuda_sizes"
+targets="$plugin_targets zf-host zf_cublas_double test_cuda_host test_cuda_nccl test_cuda_nccl_discard opcodes test_driver test_driver_real"
 has_mpi=
 if command -v mpirun >/dev/null 2>&1 && command -v mpicc >/dev/null 2>&1; then
     has_mpi=1
@@ -69,6 +71,9 @@ command -v nvcc >/dev/null 2>&1 || [ -x /usr/local/cuda/bin/nvcc ] || {
     echo "nvcc was not found: no CUDA code can be tested here"
     exit 77
 }
+
+# The host's streams wait for words: each has a queue of its own, and the driver no lock.
+streams_wait="ZF_CUDA_MEMOPS=wait FAKECUDA_LOCKS=none CUDA_DEVICE_MAX_CONNECTIONS=0"
 
 say() { printf '== %s\n' "$*"; }
 fails() {
@@ -178,17 +183,48 @@ stage_gate() {
 stage_plain() {
     own_tests plain build/cuda
     judge plain build/cuda "$cases"
+    judge "plain, queues by priority, the legacy stream" build/cuda "$cases" FAKECUDA_DEAL=priority FAKECUDA_LEGACY=1
+    judge "plain, queues by chance" build/cuda "$cases" FAKECUDA_DEAL=chance FAKECUDA_SEED=2
     given=$seed
     seed=$((given + 1))
     judge "plain, no stream memory operations" build/cuda "$third" ZF_CUDA_MEMOPS=0 FAKECUDA_SEED=4
     seed=$((given + 2))
     judge "plain, one hardware queue" build/cuda "$third" CUDA_DEVICE_MAX_CONNECTIONS=1 FAKECUDA_SEED=3
     seed=$given
-    judge "plain, two hardware queues" build/cuda "$few" CUDA_DEVICE_MAX_CONNECTIONS=2 FAKECUDA_SEED=2
+    # shellcheck disable=SC2086 # words
+    judge "plain, streams wait for words" build/cuda "$few" $streams_wait
     judge "plain, long delays" build/cuda "$few" FAKECUDA_DELAY_US=2000 FAKECUDA_SEED=6
     judge "plain, queues of 1,000 commands" build/cuda "$few" FAKECUDA_DEPTH=1000 FAKECUDA_SEED=7
     judge "plain, queues of 64 commands" build/cuda "$few" FAKECUDA_DEPTH=64 ZF_CUDA_IN_FLIGHT=64 FAKECUDA_SEED=8
     judge "plain, queues of 24 commands" build/cuda "$few" FAKECUDA_DEPTH=24 ZF_CUDA_IN_FLIGHT=24 FAKECUDA_SEED=9
+}
+
+# What trainers do beside a step.
+stage_trainer() {
+    for queues in 8 2 1; do
+        for n in 60 291 400; do
+            train free $n CUDA_DEVICE_MAX_CONNECTIONS=$queues
+        done
+        for place in $(seq 32); do
+            train "pool=$place" 60 CUDA_DEVICE_MAX_CONNECTIONS=$queues
+        done
+        for n in 291 400; do
+            train "pool=$queues" $n CUDA_DEVICE_MAX_CONNECTIONS=$queues
+        done
+        train beside 60 CUDA_DEVICE_MAX_CONNECTIONS=$queues
+    done
+    train "fresh steps=1000" 2 CUDA_DEVICE_MAX_CONNECTIONS=8
+    train free 291 FAKECUDA_LEGACY=1
+}
+
+train() { # OPTION... PARAMETERS NAME=VALUE
+    # shellcheck disable=SC2086 # words
+    if env FAKECUDA_DELAY_US=0 LD_LIBRARY_PATH="$root/build/cuda/tests/cuda/double" "$3" timeout 120 \
+        build/cuda/tests/cuda/trainer build/cuda/plugin/libzfplugin.so.0 "$2" $1 >build/cuda/run.txt 2>&1; then
+        say "trainer: $1, $3: $(tail -n 1 build/cuda/run.txt)"
+    else
+        fails trainer "$1, $2 parameters, $3: $(tail -n 1 build/cuda/run.txt)"
+    fi
 }
 
 stage_glue() {
@@ -258,7 +294,11 @@ sanitized() { # NAME SANITIZER
         return
     }
     own_tests "$1" build/cuda-$1 '^nosan$'
-    judge "$1" build/cuda-$1 "$few"
+    # The thread sanitizer takes a queue that two streams share for an order.
+    own_queues=CUDA_DEVICE_MAX_CONNECTIONS=$([ "$2" = thread ] && echo 0 || echo 8)
+    judge "$1" build/cuda-$1 "$few" "$own_queues"
+    # shellcheck disable=SC2086 # words
+    judge "$1, streams wait for words" build/cuda-$1 "$few" $streams_wait
     if [ -z "$has_mpi" ]; then
         say "$1: MPI is missing (libopenmpi-dev openmpi-bin): ranks over NCCL's double are left out"
         left_out=", but for what needs MPI"
@@ -306,14 +346,14 @@ build_fault() {
     build "$src" "$tree/$1" -DZF_SANITIZE=$sanitize -DZF_CUDA_ARCHITECTURES=
 }
 
-signs='law [0-9]: .{0,90}|fakecuda: .{0,100}|WARNING: ThreadSan.*|[a-z_]*: status -.{0,80}|test_[a-z_]*\.c:[0-9]*:[EF]:.{0,200}'
+signs='law [0-9]: .{0,90}|fakecuda: .{0,100}|WARNING: ThreadSan.*|trainer: .{0,100}|[a-z_]*: status -.{0,80}|test_[a-z_]*\.c:[0-9]*:[EF]:.{0,200}'
 
 # symptom FILE: by what a run shows a fault. That a case did not end in time is no sign: the machine may be slow.
 symptom() { grep -oE "$signs" "$1" | grep -m 1 -vE 'no answer within|deadline of|timeout expired|as asked for'; }
 
 # looks WAY CASES [NAME=VALUE...]: by one of the ways that faults.txt and watchers() name, with its output in $looked: exit status 0 where
-# nothing shows. plain and tsan: zf-conform exact on the driver's double, tsan under the thread sanitizer, which is told of CUDA's
-# orders only; shuffle: on a CPU backend that delays and reorders (tests/device/shuffle.c), 180 cases of seconds; ranks0, ranks1,
+# nothing shows. plain, waiting and tsan: zf-conform exact on the driver's double, waiting with streams that wait for words, tsan under the thread
+# sanitizer, which is told of CUDA's orders only; trainer: trainer.c under the strictest lock; shuffle: on a CPU backend that delays and reorders (tests/device/shuffle.c), 180 cases of seconds; ranks0, ranks1,
 # ranks3: law 4 on two ranks at that stage; another is a test of tests/cuda/backend.
 looks() {
     way=$1
@@ -321,10 +361,22 @@ looks() {
     shift 2
     looked=$tree/$way.out
     case $way in
-    plain | tsan)
-        conform $tree/$way "$n" FAKECUDA_DELAY_US=500 "$@"
+    plain | tsan | waiting)
+        looked=$tree/$([ "$way" = tsan ] && echo tsan || echo plain)
+        own_queues=$([ "$way" = plain ] || echo CUDA_DEVICE_MAX_CONNECTIONS=0)
+        # shellcheck disable=SC2046,SC2086 # words
+        conform "$looked" "$n" FAKECUDA_DELAY_US=500 $own_queues $([ "$way" = waiting ] && echo $streams_wait) "$@"
         status=$?
-        looked=$tree/$way/conform.out
+        looked=$looked/conform.out
+        ;;
+    trainer)
+        for option in "60 free" "2 fresh steps=80"; do
+            # shellcheck disable=SC2086 # words
+            env FAKECUDA_DELAY_US=0 LD_LIBRARY_PATH="$root/$tree/plain/tests/cuda/double" timeout 120 $tree/plain/tests/cuda/trainer \
+                $tree/plain/plugin/libzfplugin.so.0 $option >"$looked" 2>&1
+            status=$?
+            [ $status -eq 0 ] || break
+        done
         ;;
     shuffle)
         cmake --build $tree/plain --parallel "$jobs" --target zfplugin_shuffle >"$looked" 2>&1 || return 0

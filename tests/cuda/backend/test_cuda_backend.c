@@ -169,16 +169,16 @@ static void *ask_for_line(void *is_done) {
     return NULL;
 }
 
-/* A load sets timelines back. What the monitor is just reading of one stays until it has done with it: else it would
- * tell the old value of the new run. */
-ZT_TEST(a_line_that_is_set_back_waits_for_the_monitor) {
+/* A load sets timelines back. What the words' thread is just reading of one stays until it has done with it: else it
+ * would tell the old value of the new run. */
+ZT_TEST(a_line_that_is_set_back_waits_for_who_reads_it) {
     static _Atomic int is_done;
     open_all();
     enqueue(own, zfi_op_signal(&line, 3));
     await(&line, 3);
     zfi_cuda_line_t *known = find_line();
     zfi_timeline_set(&line, 0);
-    pthread_mutex_lock(&device->poll_lock); /* as the monitor, in the middle of its look */
+    pthread_mutex_lock(&device->poll_lock); /* as the words' thread, in the middle of its look */
     pthread_t other = start(ask_for_line, (void *)&is_done);
     usleep(PAUSE_US);
     ck_assert_uint_eq(atomic_load(known->device_word), 3);
@@ -188,7 +188,7 @@ ZT_TEST(a_line_that_is_set_back_waits_for_the_monitor) {
     ck_assert_uint_eq(atomic_load(known->device_word), 0);
 }
 
-/* Waits that the monitor has yet to find passed: it looks at none of a stream that is gone. */
+/* Waits that have yet to be found passed: none is looked at of a stream that is gone. */
 ZT_TEST(a_stream_that_is_gone_has_no_waits) {
     zfi_stream_t *short_lived;
     zfi_cuda_wait_t *kept[2];
@@ -196,15 +196,15 @@ ZT_TEST(a_stream_that_is_gone_has_no_waits) {
     kept[0] = &device->waits[0];
     kept[1] = &device->waits[ZFI_CUDA_WAITS - 1];
     ck_assert_int_eq(ops->stream_create(device, "short-lived", &short_lived, NULL), ZF_OK);
-    pthread_mutex_lock(&device->lock);
+    pthread_mutex_lock(&device->poll_lock);
     for (int i = 0; i < 2; i++)
         *kept[i] = (zfi_cuda_wait_t){.stream = short_lived, .begin = UINT64_MAX, .end = UINT64_MAX};
-    pthread_mutex_unlock(&device->lock);
+    pthread_mutex_unlock(&device->poll_lock);
     ops->stream_destroy(short_lived);
-    pthread_mutex_lock(&device->lock);
+    pthread_mutex_lock(&device->poll_lock);
     for (int i = 0; i < 2; i++)
         ck_assert_ptr_null(kept[i]->stream);
-    pthread_mutex_unlock(&device->lock);
+    pthread_mutex_unlock(&device->poll_lock);
 }
 
 static void *signal_late(void *unused) {
@@ -238,6 +238,8 @@ static void *send_many(void *stream) {
  * lets the host's stream go on. */
 ZT_TEST(a_hook_that_blocks_in_the_driver_keeps_nobody_waiting) {
     uint64_t value = 0;
+    setenv("FAKECUDA_LOCKS", "free alloc pin stream load",
+           1); /* a call that waits for room keeps no other one waiting */
     open_all();
     hold_hosts();
     pthread_t other = start(send_many, hosts);
@@ -321,20 +323,20 @@ ZT_TEST(the_stream_of_each_thread_is_refused) {
     }
 }
 
-/* Whether the monitor has seen that a stream has come to a wait. */
+/* Whether the words' thread has seen that a stream has come to a wait. */
 static int is_waited_for(void) {
     int n = 0;
-    pthread_mutex_lock(&device->lock);
+    pthread_mutex_lock(&device->poll_lock);
     for (uint32_t i = 0; i < ZFI_CUDA_WAITS; i++)
         n += device->waits[i].stream && device->waits[i].reached_ns;
-    pthread_mutex_unlock(&device->lock);
+    pthread_mutex_unlock(&device->poll_lock);
     return n;
 }
 
 static uint64_t looked_ns(void) {
-    pthread_mutex_lock(&device->lock);
+    pthread_mutex_lock(&device->poll_lock);
     uint64_t ns = device->clock.last_ns;
-    pthread_mutex_unlock(&device->lock);
+    pthread_mutex_unlock(&device->poll_lock);
     return ns;
 }
 
@@ -585,8 +587,88 @@ ZT_TEST(page_locked_memory_is_not_a_childs) {
 
 ZT_TEST(launches_that_wait_are_like_few_queues) {
     setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+    setenv("ZF_CUDA_MEMOPS", "wait", 1);
     open_all();
-    ck_assert(device->has_few_queues);
+    ck_assert(device->has_few_queues && !device->streams_wait);
+}
+
+/* No two streams of the plugin have the same priority as far as there are some: the scheduler gives such streams other
+ * queues. */
+ZT_TEST(streams_differ_in_priority) {
+    enum { N = 4 };
+    zfi_stream_t *streams[N] = {0};
+    int priorities[N];
+    open_all();
+    for (int i = 0; i < N; i++) {
+        ck_assert_int_eq(ops->stream_create(device, "one of many", &streams[i], NULL), ZF_OK);
+        ck_assert_int_eq(cuStreamGetPriority(streams[i]->handle, &priorities[i]), CUDA_SUCCESS);
+        for (int k = 0; k < i; k++)
+            ck_assert_int_ne(priorities[i], priorities[k]);
+    }
+    for (int i = 0; i < N; i++)
+        ops->stream_destroy(streams[i]);
+}
+
+static zfi_stream_t *resolve(CUstream handle, uint64_t id) {
+    zf_stream_t given = {.struct_size = sizeof given,
+                         .kind = ZF_STREAM_CUDA,
+                         .device_type = ZF_DEVICE_CUDA,
+                         .handle = (uint64_t)(uintptr_t)handle,
+                         .id = id};
+    zfi_stream_t *resolved = NULL;
+    ck_assert_int_eq(ops->stream_resolve(device, &given, "test", &resolved, NULL), ZF_OK);
+    return resolved;
+}
+
+/* A host that makes a stream for each step. A record on which work of ours is left is not taken, nor the one that work
+ * was ordered on last. */
+ZT_TEST(records_of_a_thousand_streams) {
+    enum { N = 1000 };
+    open_all();
+    zfi_stream_t *held = hosts;
+    CUstream helds_handle = hosts_handle;
+    zfi_stream_t *current = host_stream(); /* whose handle the others have */
+    ck_assert_int_eq(cuLaunchHostFunc(helds_handle, wait_for_gate, NULL), CUDA_SUCCESS);
+    enqueue(held, zfi_op_signal(&answer, 1));
+    ck_assert_int_eq(ops->order(device, own, current), ZF_OK);
+    for (uint64_t i = 1; i <= N; i++) {
+        zfi_stream_t *other = resolve(hosts_handle, 100 + i);
+        ck_assert(other != held && other != current);
+        enqueue(other, zfi_op_signal(&line, i));
+        await_all(other);
+    }
+    await(&line, N);
+    ck_assert_ptr_eq(resolve(helds_handle, 0), held);
+    zfi_timeline_signal(&gate, 1);
+    await(&answer, 1);
+}
+
+/* The driver's lock is held by a thread of the host, and the host's stream waits for what nobody will say: the wait is
+ * found late after its own deadline, and its end lets the driver go. */
+static void *free_something(void *at) {
+    ck_assert_int_eq(cuCtxSetCurrent(device->context), CUDA_SUCCESS);
+    ck_assert_int_eq(cuMemFree((CUdeviceptr)(uintptr_t)at), CUDA_SUCCESS);
+    return NULL;
+}
+
+ZT_TEST(what_stands_behind_the_drivers_lock_is_found_late) {
+    CUdeviceptr at = 0;
+    setenv("ZF_CUDA_MEMOPS", "wait", 1);
+    open_with(1000000000u);
+    if (!device->streams_wait)
+        return; /* of the test without memory operations */
+    ck_assert_int_eq(cuMemAlloc(&at, 4096), CUDA_SUCCESS);
+    enqueue(hosts, zfi_op_wait(&gate, 1, NULL));
+    pthread_t other = start(free_something, (void *)(uintptr_t)at);
+    zfi_run_clock_t clock = zfi_run_clock();
+    while (n_timed_out == 0 && zfi_run_ns(&clock) < ZFI_HOST_DEADLINES * device->env.timeout_ns)
+        usleep(1000);
+    ck_assert_int_ne(n_timed_out, 0);
+    atomic_store(&n_timed_out, 0);
+    atomic_store(&is_poisoned, 1);
+    zfi_timeline_poison(&gate);
+    pthread_join(other, NULL);
+    await_all(hosts);
 }
 
 ZT_TEST(a_device_that_cannot_release_is_refused) {

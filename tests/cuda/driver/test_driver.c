@@ -221,6 +221,7 @@ ZT_TEST(flags_of_memory_operations_are_known_ones) {
 /* ---- what goes while it is used ---------------------------------------------------------------------------------- */
 
 ZT_TEST(a_word_that_goes_while_a_stream_waits_for_it) {
+    set("FAKECUDA_LOCKS", "none");
     open_device();
     _Atomic uint64_t *words = register_words(CU_MEMHOSTREGISTER_DEVICEMAP);
     need(cuStreamWaitValue64(NULL, at(words), 1, CU_STREAM_WAIT_VALUE_GEQ));
@@ -390,6 +391,7 @@ ZT_TEST(a_full_queue_makes_the_caller_wait) {
     CUdeviceptr at = 0;
     pthread_t thread;
     set("FAKECUDA_DEPTH", "4");
+    set("FAKECUDA_LOCKS", "none");
     open_device();
     _Atomic uint64_t *words = words_new(&at);
     CUstream other = stream_new();

@@ -81,6 +81,8 @@ ZT_TEST(legacy_stream) {
     _Atomic uint64_t *words = words_new(&at);
     need(cuStreamCreateWithPriority(&blocking, CU_STREAM_DEFAULT, 0));
     CUstream other = stream_new();
+    ck_assert_int_eq(launch("add_one", 1, other, at + 128, 1), 0); /* loads it, which waits for everything */
+    need(cuStreamSynchronize(other));
     need(cuStreamWaitValue64(other, at, 1, CU_STREAM_WAIT_VALUE_GEQ));
     ck_assert_int_eq(launch("add_one", 1, NULL, at + 64, 1), 0);
     need(cuStreamSynchronize(NULL));

@@ -47,6 +47,7 @@ CUresult fc_enter(const char *function, fc_need_t need) {
         fc_finding("%s is called by a host function", function);
         return CUDA_ERROR_NOT_PERMITTED;
     }
+    fc_stand_behind(function);
     if (need == FC_NEEDS_NOTHING)
         return wanted_failure(function, 0);
     if (!fc_is_initialised())
@@ -63,6 +64,11 @@ CUresult fc_enter(const char *function, fc_need_t need) {
 }
 
 static int64_t n_plugin_objects;
+static uint64_t n_plugin_makes;
+
+uint64_t fakecuda_n_makes(void) { return __atomic_load_n(&n_plugin_makes, __ATOMIC_RELAXED); }
+
+void fc_count_make(int is_plugin) { __atomic_add_fetch(&n_plugin_makes, is_plugin ? 1 : 0, __ATOMIC_RELAXED); }
 
 int fc_is_plugin(const void *caller) {
     Dl_info info;
@@ -72,6 +78,7 @@ int fc_is_plugin(const void *caller) {
 void fc_count(fc_context_t *c, int is_plugin, int by) {
     if (c)
         __atomic_add_fetch(&c->n_objects, by, __ATOMIC_RELAXED);
+    fc_count_make(is_plugin);
     if (is_plugin)
         __atomic_add_fetch(&n_plugin_objects, by, __ATOMIC_RELAXED);
 }

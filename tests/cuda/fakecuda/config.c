@@ -13,7 +13,9 @@ static const struct {
 } table[] = {
     {"FAKECUDA_SEED", &fc_config.seed, 1},
     {"FAKECUDA_DELAY_US", &fc_config.delay_us, 100},
-    {"CUDA_DEVICE_MAX_CONNECTIONS", &fc_config.n_queues, 0},
+    {"CUDA_DEVICE_MAX_CONNECTIONS", &fc_config.n_queues, 8},
+    {"CUDA_DEVICE_MAX_COPY_CONNECTIONS", &fc_config.n_copy_queues, 8},
+    {"FAKECUDA_LEGACY", &fc_config.is_legacy, 0},
     {"FAKECUDA_DEPTH", &fc_config.depth, FC_DRAWN},
     {"FAKECUDA_DEVICE_BYTES", &fc_config.device_nbytes, 1ull << 30},
     {"FAKECUDA_ADJOIN", &fc_config.adjoins, 0},
@@ -30,6 +32,11 @@ static const struct {
     {"FAKENCCL_DELAY_US", &fc_config.nccl_delay_us, 300},
 };
 
+static int is(const char *name, const char *value) {
+    const char *text = getenv(name);
+    return text && strcmp(text, value) == 0;
+}
+
 void fc_config_read(void) {
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         const char *text = getenv(table[i].name);
@@ -37,4 +44,9 @@ void fc_config_read(void) {
     }
     fc_config.fail = getenv("FAKECUDA_FAIL");
     fc_config.name = getenv("FAKECUDA_NAME");
+    fc_config.deal = is("FAKECUDA_DEAL", "priority") ? FC_DEAL_PRIORITY
+                     : is("FAKECUDA_DEAL", "chance") ? FC_DEAL_CHANCE
+                                                     : FC_DEAL_TURN;
+    fc_config.is_eager = is("CUDA_MODULE_LOADING", "EAGER");
+    fc_locks_read(getenv("FAKECUDA_LOCKS"));
 }

@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-enum { MAX_DEPTH = 32 };
+enum { MAX_DEPTH = 32, LEAST = 0, GREATEST = -5 /* priorities of streams */ };
 
 fc_context_t fc_primary;
 static int initialised_pid;
@@ -22,6 +22,8 @@ void fc_fail_context(fc_context_t *c, CUresult error) {
     int none = 0;
     __atomic_compare_exchange_n(&c->sticky, &none, (int)error, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
+
+int fc_priority(int wanted) { return wanted > LEAST ? LEAST : wanted < GREATEST ? GREATEST : wanted; }
 
 FC_API cuInit(unsigned int flags) {
     fc_lock(&fc_global_lock);
@@ -119,7 +121,7 @@ FC_API cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     fc_unlock(&fc_global_lock);
     fc_count(NULL, fc_is_plugin(__builtin_return_address(0)), 1);
     if (c->legacy == NULL)
-        st = fc_stream_new(c, CU_STREAM_DEFAULT, &c->legacy);
+        st = fc_stream_new(c, CU_STREAM_DEFAULT, 0, &c->legacy);
     *pctx = c;
     return st;
 }
@@ -195,8 +197,8 @@ FC_API cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     if (st)
         return st;
     if (least)
-        *least = 0;
+        *least = LEAST;
     if (greatest)
-        *greatest = -5;
+        *greatest = GREATEST;
     return CUDA_SUCCESS;
 }

@@ -46,6 +46,12 @@ static int is_side(uint64_t a, int sides) {
     return sides & (is_device ? DEVICE : HOST);
 }
 
+static fc_direction_t direction(uint64_t to, uint64_t from) {
+    if (is_side(to, DEVICE) && is_side(from, HOST))
+        return FC_COPY_UP;
+    return is_side(to, HOST) && is_side(from, DEVICE) ? FC_COPY_DOWN : FC_NO_COPY;
+}
+
 /* `waits`: the caller asked for a copy that is over when the call returns. */
 static CUresult copy(const char *function, uint64_t to, int to_sides, uint64_t from, int from_sides, size_t nbytes,
                      CUstream given, int waits) {
@@ -62,7 +68,8 @@ static CUresult copy(const char *function, uint64_t to, int to_sides, uint64_t f
     if (waits && (st = fc_unless_captured()))
         return st;
     __atomic_fetch_add(&n_copies, 1, __ATOMIC_RELAXED);
-    st = fc_enqueue(s, &(fc_op_t){.run = run_copy, .to = to, .from = from, .nbytes = nbytes});
+    fc_op_t op = {.run = run_copy, .to = to, .from = from, .nbytes = nbytes, .direction = direction(to, from)};
+    st = fc_enqueue(s, &op);
     return st || !(waits || to_pageable || from_pageable) ? st : fc_synchronise(s);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/cuda/fakecuda/fake.h - the test double of the CUDA driver, as its own files see it. What it models: README.md.
  *
- * Threads. A stream's work runs on the thread of a queue, one per stream unless FAKECUDA_QUEUES says otherwise.
+ * Threads. A stream's work runs on the thread of a queue, which streams share (queue.c).
  * Everything here is compiled without a sanitizer and synchronises with futexes, which the thread sanitizer does not
  * see. The only orders that it is told of are those that CUDA promises, by fc_release and fc_acquire: from an enqueue
  * to the work, from a marker (an event, a synchronisation) to who waits for it, between a stream's memory operation and
@@ -20,10 +20,17 @@
 
 /* ---- config.c: what the environment says ------------------------------------------------------------------------- */
 
+/* Which queue a new stream gets (queue.c). */
+typedef enum fc_deal { FC_DEAL_TURN, FC_DEAL_PRIORITY, FC_DEAL_CHANCE } fc_deal_t;
+
 typedef struct fc_config {
-    uint64_t seed;               /* of delays, queues, orders of threads */
-    uint64_t delay_us;           /* longest pause before an operation; 0: none */
-    uint64_t n_queues;           /* CUDA_DEVICE_MAX_CONNECTIONS; 0: one per stream */
+    uint64_t seed;          /* of delays, queues, orders of threads */
+    uint64_t delay_us;      /* longest pause before an operation; 0: none */
+    uint64_t n_queues;      /* CUDA_DEVICE_MAX_CONNECTIONS; 0: one per stream */
+    uint64_t n_copy_queues; /* CUDA_DEVICE_MAX_COPY_CONNECTIONS, of each direction */
+    fc_deal_t deal;
+    int is_eager;                /* CUDA_MODULE_LOADING=EAGER: the first launch of a kernel is like any other */
+    uint64_t is_legacy;          /* streams that the host makes are the legacy one */
     uint64_t depth;              /* commands that a queue takes; 0: any number; FC_DRAWN: about 1,000, drawn for each */
     uint64_t device_nbytes;      /* of the device's memory */
     uint64_t adjoins;            /* allocations of device memory have no gap between them */
@@ -64,9 +71,33 @@ typedef enum fc_need { FC_NEEDS_NOTHING, FC_NEEDS_INIT, FC_NEEDS_CONTEXT } fc_ne
 
 /* First thing in every API function; not CUDA_SUCCESS: return it. */
 CUresult fc_enter(const char *function, fc_need_t need);
+/* Calls of libzfplugin so far that make or end anything of the driver's, or load code. */
+__attribute__((visibility("default"))) uint64_t fakecuda_n_makes(void);
+void fc_count_make(int is_plugin);
 __attribute__((visibility("default"))) uint64_t fakecuda_n_findings(void);
 __attribute__((visibility("default"))) uint64_t fakecuda_n_copies(void); /* of all calls so far; copy.c */
 extern __thread int fc_in_host_function;
+
+/* ---- lock.c ------------------------------------------------------------------------------------------------------ */
+
+/* Calls that may keep others waiting. */
+typedef enum fc_call {
+    FC_CALL_FREE,
+    FC_CALL_ALLOC,
+    FC_CALL_PIN, /* page-locks memory, or lets it go */
+    FC_CALL_STREAM,
+    FC_CALL_LOAD,
+    FC_CALL_ROOM, /* waits for room in a queue */
+    FC_N_CALLS
+} fc_call_t;
+
+void fc_locks_read(const char *text); /* FAKECUDA_LOCKS */
+void fc_stand_behind(const char *function);
+void fc_hold(fc_call_t call);
+void fc_let_go(fc_call_t call);
+/* Waits for everything that is enqueued, and holds the driver meanwhile; nothing where nobody stands behind the call.
+ */
+CUresult fc_drain(fc_call_t call);
 
 /* ---- context.c --------------------------------------------------------------------------------------------------- */
 
@@ -84,6 +115,7 @@ fc_context_t *fc_current(void);                        /* NULL: the thread has n
 extern fc_context_t fc_primary;                        /* the only one, of the only device */
 void fc_fail_context(fc_context_t *c, CUresult error); /* from now on */
 int fc_is_initialised(void);
+int fc_priority(int wanted);     /* the nearest that the device has */
 extern fc_lock_t fc_global_lock; /* lists of streams */
 /* Whether the code at `caller` is in libzfplugin: what it made has to be gone at the end, while the program around it
  * may leave its own behind. */
@@ -134,6 +166,7 @@ typedef struct fc_marker {
 } fc_marker_t;
 
 typedef struct fc_op fc_op_t;
+typedef enum fc_direction { FC_NO_COPY, FC_COPY_UP, FC_COPY_DOWN } fc_direction_t;
 typedef struct fc_queue fc_queue_t;
 
 struct fc_op {
@@ -151,8 +184,11 @@ struct fc_op {
     void *user;
     uint64_t value;
     uint32_t flags;
-    int takes_room; /* of its queue */
-    int tells;      /* the host sees that it is over by what it does */
+    fc_direction_t direction;
+    uint32_t copy_number; /* in its line of copies */
+    int is_order;         /* runs after an error of the context, too */
+    int takes_room;       /* of its queue */
+    int tells;            /* the host sees that it is over by what it does */
 };
 
 struct CUstream_st {
@@ -160,6 +196,7 @@ struct CUstream_st {
     fc_context_t *context;
     fc_queue_t *queue;
     unsigned flags;
+    int priority;
     uint64_t id;
     CUstreamCaptureStatus capture;
     CUstreamCaptureMode capture_mode;
@@ -168,12 +205,9 @@ struct CUstream_st {
     CUstream next; /* all streams of the process */
 };
 
-/* Calls that wait for room in a queue now. */
-__attribute__((visibility("default"))) uint32_t fakecuda_n_waiting_calls(void);
-
 /* The stream behind a handle, the legacy one for NULL and CU_STREAM_LEGACY; NULL: no such stream. */
 CUstream fc_stream_of(CUstream given);
-CUresult fc_stream_new(fc_context_t *c, unsigned flags, CUstream *out);
+CUresult fc_stream_new(fc_context_t *c, unsigned flags, int priority, CUstream *out);
 /* Copies *op to the end of the stream, with the order that the legacy stream brings along. */
 CUresult fc_enqueue(CUstream stream, const fc_op_t *op);
 void fc_marker_wait(fc_marker_t *m); /* of a host thread */
@@ -187,10 +221,26 @@ CUresult fc_synchronise_context(fc_context_t *c);
 /* A stream of libzfplugin that is alone on its queue has commands that are not over. */
 int fc_has_plugin_work(fc_context_t *c);
 void fc_destroy_streams_of(fc_context_t *c);
-uint64_t fc_random(void);           /* [any-thread] */
+uint64_t fc_random(void); /* [any-thread] */
+uint64_t fc_mix(uint64_t z);
 int fc_spoil_global_captures(void); /* the number of streams captured in that mode */
 /* Entry of a function of a stream: *s becomes the stream behind the handle. */
 CUresult fc_enter_stream(const char *function, CUstream *s);
+
+/* ---- queue.c ----------------------------------------------------------------------------------------------------- */
+
+/* Calls that wait for room in a queue now. */
+__attribute__((visibility("default"))) uint32_t fakecuda_n_waiting_calls(void);
+
+/* [fc_global_lock] The queue of a new stream; NULL: there are no threads. leave: whether it was the last one, after
+ * whose work the caller ends the queue. */
+fc_queue_t *fc_queue_for(int priority);
+int fc_queue_leave(fc_queue_t *q);
+void fc_queue_end(fc_queue_t *q);
+void fc_queue_append(CUstream s, const fc_op_t *op);
+void fc_queue_take_room(CUstream s); /* for one command; waits */
+/* A queue of one stream has commands that are not over. */
+int fc_queue_has_own_work(const fc_queue_t *q);
 
 /* ---- capture.c, host_function.c ---------------------------------------------------------------------------------- */
 

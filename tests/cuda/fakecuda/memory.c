@@ -161,6 +161,9 @@ FC_API cuMemAlloc(CUdeviceptr *out, size_t nbytes) {
     st = fc_unless_captured();
     if (st)
         return st;
+    st = fc_drain(FC_CALL_ALLOC);
+    if (st)
+        return st;
     int is_plugin = fc_is_plugin(__builtin_return_address(0));
     unsigned char *bytes = fc_take_device_bytes(nbytes, is_plugin);
     if (bytes == NULL)
@@ -181,7 +184,9 @@ FC_API cuMemFree(CUdeviceptr at) {
     st = fc_unless_captured();
     if (st)
         return st;
+    fc_hold(FC_CALL_FREE);
     st = fc_synchronise_context(&fc_primary);
+    fc_let_go(FC_CALL_FREE);
     fc_remove_zone(z.lo);
     fc_give_device_bytes(z.bytes, z.hi - z.lo, z.is_plugin);
     return st;
@@ -216,6 +221,9 @@ FC_API cuMemHostAlloc(void **out, size_t nbytes, unsigned int flags) {
         return st;
     if (nbytes == 0 || flags > 7)
         return CUDA_ERROR_INVALID_VALUE;
+    st = fc_drain(FC_CALL_PIN);
+    if (st)
+        return st;
     void *p = new_bytes(nbytes);
     if (p == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -233,7 +241,9 @@ FC_API cuMemFreeHost(void *p) {
         return st;
     if (!fc_zone_of((uint64_t)(uintptr_t)p, &z) || z.kind != FC_HOST_ALLOC || z.bytes != p)
         return CUDA_ERROR_INVALID_VALUE;
+    fc_hold(FC_CALL_FREE);
     st = fc_synchronise_context(fc_current());
+    fc_let_go(FC_CALL_FREE);
     fc_remove_zone(z.lo);
     munmap(p, z.hi - z.lo);
     fc_count(fc_current(), 0, -1);
@@ -256,6 +266,9 @@ FC_API cuMemHostRegister(void *p, size_t nbytes, unsigned int flags) {
         return st;
     if (nbytes == 0 || flags > 15 || fc_is_in_window(a) || !is_mapped(a, nbytes))
         return CUDA_ERROR_INVALID_VALUE;
+    st = fc_drain(FC_CALL_PIN);
+    if (st)
+        return st;
     int is_plugin = fc_is_plugin(__builtin_return_address(0));
     if (!try_add_zone(
             &(fc_zone_t){a, a + nbytes, p, FC_HOST_REGISTERED, is_plugin, !(flags & CU_MEMHOSTREGISTER_DEVICEMAP), 0}))
@@ -272,9 +285,10 @@ FC_API cuMemHostUnregister(void *p) {
         return st;
     if (!fc_zone_of(a, &z) || z.kind != FC_HOST_REGISTERED || z.lo != a)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    st = fc_drain(FC_CALL_PIN);
     fc_remove_zone(a);
     fc_count(fc_current(), z.is_plugin, -1);
-    return CUDA_SUCCESS;
+    return st;
 }
 
 FC_API cuMemHostGetDevicePointer(CUdeviceptr *out, void *p, unsigned int flags) {

@@ -14,6 +14,7 @@ struct CUfunc_st {
     struct CUmod_st *module;
     const emu_kernel_t *kernel;
     uint32_t most_blocks; /* of a launch, where calls are counted */
+    int is_loaded;
 };
 
 struct CUmod_st {
@@ -76,12 +77,14 @@ static CUresult load(CUmodule *out, const void *image, const void *caller) {
 
 FC_API cuModuleLoadData(CUmodule *out, const void *image) {
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    st = st ? st : fc_drain(FC_CALL_LOAD);
     return st ? st : load(out, image, __builtin_return_address(0));
 }
 
 FC_API cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int n, CUjit_option *options, void **values) {
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
     (void)n, (void)options, (void)values;
+    st = st ? st : fc_drain(FC_CALL_LOAD);
     return st ? st : load(out, image, __builtin_return_address(0));
 }
 
@@ -94,7 +97,9 @@ FC_API cuModuleUnload(CUmodule m) {
     CUresult st = enter_module(__func__, m);
     if (st)
         return st;
+    fc_hold(FC_CALL_LOAD);
     st = fc_synchronise_context(m->context);
+    fc_let_go(FC_CALL_LOAD);
     fc_count(m->context, m->is_plugin, -1);
     m->magic = 0;
     free(m);
@@ -178,6 +183,14 @@ static void check_grid(struct CUfunc_st *f, uint32_t n, uint32_t n_threads) {
         fprintf(stderr, "grid %s %u\n", f->kernel->name, f->most_blocks = n);
 }
 
+/* A kernel is loaded when it is first launched, unless CUDA_MODULE_LOADING=EAGER. */
+static CUresult load_lazily(struct CUfunc_st *f) {
+    if (fc_config.is_eager || __atomic_exchange_n(&f->is_loaded, 1, __ATOMIC_RELAXED))
+        return CUDA_SUCCESS;
+    fc_count_make(f->module->is_plugin);
+    return fc_drain(FC_CALL_LOAD);
+}
+
 static unsigned char *copy_params(const emu_kernel_t *k, void **params) {
     unsigned char *p = emu_zeros(k->params_nbytes + 1, 1);
     for (uint32_t i = 0; i < k->n_params; i++)
@@ -197,6 +210,9 @@ FC_API cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsig
         bx > f->kernel->max_threads || gy != 1 || gz != 1 || by != 1 || bz != 1 || dynamic_nbytes)
         return CUDA_ERROR_INVALID_VALUE; /* what is not modelled, too */
     check_grid(f, gx, bx);
+    st = load_lazily(f);
+    if (st)
+        return st;
     fc_op_t op = {
         .run = run_kernel, .function = f, .n_blocks = gx, .n_threads = bx, .params = copy_params(f->kernel, params)};
     st = fc_enqueue(s, &op);

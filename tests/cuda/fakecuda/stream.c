@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/cuda/fakecuda/stream.c - streams, the queues that run them, and the places in them that others wait for.
+/* tests/cuda/fakecuda/stream.c - streams, and the places in them that others wait for (queue.c runs them).
  *
- * Model. A queue is a thread that takes operations from one list in the order in which they were enqueued. By default
- * each stream has its own. With CUDA_DEVICE_MAX_CONNECTIONS = n streams share n queues, as the hardware's: then an
- * operation also waits for earlier ones of other streams, which CUDA allows and programs must survive. (The thread
- * sanitizer takes that for an order, so races are looked for with a queue per stream.)
- *
- * A queue takes FAKECUDA_DEPTH commands, or about a thousand, another number for each; a call that brings one more
- * waits until one is over. What the double adds for its own ends (synchronisation, queries, order with the legacy
- * stream) takes no room. */
+ * The handle of a stream is gone with its destruction, but its work ends by itself. */
 #define _GNU_SOURCE
 #include "fake.h"
 
-#include <fenv.h>
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { MAX_QUEUES = 16 };
 static const uint64_t magic = 0x66616b65737472ull;
 
 struct fc_queue {
@@ -33,17 +24,16 @@ struct fc_queue {
 };
 
 static CUstream all_streams;
-static fc_queue_t *shared_queues[MAX_QUEUES];
 static uint64_t n_created, n_drawn;
 
-static uint64_t mix(uint64_t z) {
+uint64_t fc_mix(uint64_t z) {
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ z >> 27) * 0x94d049bb133111ebull;
     return z ^ z >> 31;
 }
 
 uint64_t fc_random(void) {
-    return mix(fc_config.seed * 0x9e3779b97f4a7c15ull + __atomic_add_fetch(&n_drawn, 1, __ATOMIC_RELAXED));
+    return fc_mix(fc_config.seed * 0x9e3779b97f4a7c15ull + __atomic_add_fetch(&n_drawn, 1, __ATOMIC_RELAXED));
 }
 
 /* ---- markers ----------------------------------------------------------------------------------------------------- */
@@ -81,153 +71,21 @@ static void reach(fc_marker_t *m) {
 static void run_reach(fc_op_t *op) { reach(op->marker); }
 static void run_wait(fc_op_t *op) { fc_marker_wait(op->marker); }
 
-/* ---- queues ------------------------------------------------------------------------------------------------------ */
-
-static void pause_sometimes(fc_queue_t *q) {
-    if (fc_config.delay_us == 0)
-        return;
-    uint64_t r = mix(q->random++);
-    if (r % 4 == 0)
-        fc_pause_us((r >> 8) % fc_config.delay_us);
-}
-
-static fc_op_t *take(fc_queue_t *q) {
-    for (;;) {
-        uint32_t seen = __atomic_load_n(&q->n_enqueued, __ATOMIC_ACQUIRE);
-        fc_lock(&q->lock);
-        fc_op_t *op = q->head;
-        if (op) {
-            q->head = op->next;
-            q->tail = q->head ? q->tail : NULL;
-        }
-        int is_over = op == NULL && q->is_closing;
-        fc_unlock(&q->lock);
-        if (op || is_over)
-            return op;
-        fc_sleep_on(&q->n_enqueued, seen);
-    }
-}
-
-/* ---- room: a queue takes so many commands; then the call that brings one more waits, as a driver's does ---------- */
-
-static uint32_t n_waiting_calls; /* in all queues */
-
-uint32_t fakecuda_n_waiting_calls(void) { return __atomic_load_n(&n_waiting_calls, __ATOMIC_SEQ_CST); }
-
-static int has_taken_room(fc_queue_t *q) {
-    uint32_t n = __atomic_load_n(&q->n_commands, __ATOMIC_RELAXED);
-    while (q->depth == 0 || n < q->depth)
-        if (__atomic_compare_exchange_n(&q->n_commands, &n, n + 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-            return 1;
-    return 0;
-}
-
-static void give_room(fc_queue_t *q) {
-    __atomic_sub_fetch(&q->n_commands, 1, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&q->n_hindered, __ATOMIC_SEQ_CST))
-        fc_wake(&q->n_commands);
-}
-
-/* libzfplugin knows what it has in flight: a stream of its own, alone on its queue, never makes it wait. */
-static void take_room(CUstream s) {
-    fc_queue_t *q = s->queue;
-    if (has_taken_room(q))
-        return;
-    if (s->is_plugin && q->n_streams == 1)
-        fc_finding("a call of libzfplugin waits for room: more than %llu commands are in flight in a stream of its own",
-                   (unsigned long long)q->depth);
-    __atomic_add_fetch(&n_waiting_calls, 1, __ATOMIC_SEQ_CST);
-    __atomic_add_fetch(&q->n_hindered, 1, __ATOMIC_SEQ_CST);
-    while (!has_taken_room(q))
-        fc_sleep_on(&q->n_commands, (uint32_t)q->depth);
-    __atomic_sub_fetch(&q->n_hindered, 1, __ATOMIC_SEQ_CST);
-    __atomic_sub_fetch(&n_waiting_calls, 1, __ATOMIC_SEQ_CST);
-}
-
-/* ---- running ----------------------------------------------------------------------------------------------------- */
-
-/* After a sticky error work is dropped, but whoever waits goes on. */
-static void run(fc_queue_t *q, fc_op_t *op) {
-    fc_acquire(op);
-    pause_sometimes(q);
-    int is_order = op->run == run_reach || op->run == run_wait;
-    int tells = op->run == run_reach || op->tells; /* whoever sees what it says may take its stream for idle */
-    if (op->takes_room && tells)
-        give_room(q);
-    if (is_order || !__atomic_load_n(&op->stream->context->sticky, __ATOMIC_RELAXED))
-        op->run(op);
-    if (op->takes_room && !tells)
-        give_room(q);
-    fc_marker_drop(op->marker);
-    free(op->params);
-    free(op);
-}
-
-static void *queue_main(void *raw) {
-    fc_queue_t *q = raw;
-    fesetenv(FE_DFL_ENV); /* the creator's rounding is not the device's */
-    for (fc_op_t *op = take(q); op; op = take(q))
-        run(q, op);
-    emu_end_thread();
-    return NULL;
-}
-
-static fc_queue_t *queue_new(uint64_t number) {
-    fc_queue_t *q = emu_zeros(1, sizeof *q);
-    q->random = fc_config.seed * 1000003 + number;
-    q->depth = fc_config.depth == FC_DRAWN ? 900 + mix(q->random) % 200 : fc_config.depth;
-    if (pthread_create(&q->thread, NULL, queue_main, q) != 0) {
-        free(q);
-        return NULL;
-    }
-    return q;
-}
-
-static fc_queue_t *queue_for_stream(void) {
-    uint64_t n = fc_config.n_queues < MAX_QUEUES ? fc_config.n_queues : MAX_QUEUES, number = n_created++;
-    if (n == 0)
-        return queue_new(number);
-    fc_queue_t **q = &shared_queues[fc_random() % n];
-    if (*q == NULL)
-        *q = queue_new(number);
-    return *q;
-}
-
-static void queue_end(fc_queue_t *q) {
-    fc_lock(&q->lock);
-    q->is_closing = 1;
-    fc_unlock(&q->lock);
-    __atomic_add_fetch(&q->n_enqueued, 1, __ATOMIC_RELEASE);
-    fc_wake(&q->n_enqueued);
-    pthread_join(q->thread, NULL);
-    free(q);
-}
-
-static void append(CUstream s, const fc_op_t *given) {
-    fc_op_t *op = emu_zeros(1, sizeof *op);
-    fc_queue_t *q = s->queue;
-    *op = *given;
-    op->stream = s;
-    op->next = NULL;
-    fc_release(op);
-    fc_lock(&q->lock);
-    if (q->tail)
-        q->tail->next = op;
-    else
-        q->head = op;
-    q->tail = op;
-    fc_unlock(&q->lock);
-    __atomic_add_fetch(&s->n_enqueued, 1, __ATOMIC_RELAXED);
-    __atomic_add_fetch(&q->n_enqueued, 1, __ATOMIC_RELEASE);
-    fc_wake(&q->n_enqueued);
-}
-
 /* ---- order ------------------------------------------------------------------------------------------------------- */
+
+static void append(CUstream s, const fc_op_t *op) {
+    fc_queue_append(s, op);
+    __atomic_add_fetch(&s->n_enqueued, 1, __ATOMIC_RELAXED);
+}
 
 static void enqueue_order(CUstream s, void (*run_order)(fc_op_t *), fc_marker_t *m, int takes_room) {
     if (takes_room)
-        take_room(s);
-    append(s, &(fc_op_t){.run = run_order, .marker = fc_marker_keep(m), .takes_room = takes_room});
+        fc_queue_take_room(s);
+    append(s, &(fc_op_t){.run = run_order,
+                         .marker = fc_marker_keep(m),
+                         .is_order = 1,
+                         .tells = run_order == run_reach, /* who sees it may take the stream for idle */
+                         .takes_room = takes_room});
 }
 
 void fc_enqueue_record(CUstream s, fc_marker_t *m) { enqueue_order(s, run_reach, m, 1); }
@@ -272,7 +130,7 @@ CUresult fc_enqueue(CUstream s, const fc_op_t *op) {
     order_with_legacy(s);
     fc_op_t command = *op;
     command.takes_room = 1;
-    take_room(s);
+    fc_queue_take_room(s);
     append(s, &command);
     return CUDA_SUCCESS;
 }
@@ -289,11 +147,12 @@ CUresult fc_synchronise(CUstream s) {
 }
 
 CUresult fc_synchronise_context(fc_context_t *c) {
-    enum { MOST = 256 };
-    fc_marker_t *markers[MOST];
-    uint32_t n = 0;
+    uint32_t n = 0, n_streams = 0;
     fc_lock(&fc_global_lock);
-    for (CUstream s = all_streams; s && n < MOST; s = s->next)
+    for (CUstream s = all_streams; s; s = s->next)
+        n_streams++;
+    fc_marker_t **markers = emu_zeros(n_streams + 1, sizeof *markers);
+    for (CUstream s = all_streams; s; s = s->next)
         if (s->context == c)
             markers[n++] = mark(s);
     fc_unlock(&fc_global_lock);
@@ -301,6 +160,7 @@ CUresult fc_synchronise_context(fc_context_t *c) {
         fc_marker_wait(markers[i]);
         fc_marker_drop(markers[i]);
     }
+    free(markers);
     return (CUresult)__atomic_load_n(&c->sticky, __ATOMIC_RELAXED);
 }
 
@@ -308,8 +168,7 @@ int fc_has_plugin_work(fc_context_t *c) {
     int has_work = 0;
     fc_lock(&fc_global_lock);
     for (CUstream s = all_streams; s && !has_work; s = s->next)
-        has_work = s->context == c && s->is_plugin && s->queue->n_streams == 1 &&
-                   __atomic_load_n(&s->queue->n_commands, __ATOMIC_ACQUIRE) != 0;
+        has_work = s->context == c && s->is_plugin && fc_queue_has_own_work(s->queue);
     fc_unlock(&fc_global_lock);
     return has_work;
 }
@@ -333,7 +192,7 @@ static CUstream stream_of_thread(fc_context_t *c) {
     static __thread CUstream known;
     static __thread uint64_t number; /* of the context: another one has other streams */
     if (number != c->number)
-        fc_stream_new(c, CU_STREAM_DEFAULT, &known);
+        fc_stream_new(c, CU_STREAM_DEFAULT, 0, &known);
     number = c->number;
     return known;
 }
@@ -351,14 +210,18 @@ CUstream fc_stream_of(CUstream given) {
     return found;
 }
 
-CUresult fc_stream_new(fc_context_t *c, unsigned flags, CUstream *out) {
+CUresult fc_stream_new(fc_context_t *c, unsigned flags, int priority, CUstream *out) {
     CUstream s = emu_zeros(1, sizeof *s);
     fc_lock(&fc_global_lock);
-    s->queue = queue_for_stream();
+    s->queue = fc_queue_for(priority);
     if (s->queue) {
-        *s = (struct CUstream_st){
-            .magic = magic, .context = c, .queue = s->queue, .flags = flags, .id = n_created, .next = all_streams};
-        s->queue->n_streams++;
+        *s = (struct CUstream_st){.magic = magic,
+                                  .context = c,
+                                  .queue = s->queue,
+                                  .flags = flags,
+                                  .priority = priority,
+                                  .id = ++n_created,
+                                  .next = all_streams};
         all_streams = s;
     }
     fc_unlock(&fc_global_lock);
@@ -388,13 +251,10 @@ static void stream_end(CUstream s) {
     fc_marker_drop(m);
     unlink_stream(s);
     fc_lock(&fc_global_lock);
-    int is_last = --s->queue->n_streams == 0;
-    for (uint32_t i = 0; is_last && i < MAX_QUEUES; i++) /* no new stream gets it */
-        if (shared_queues[i] == s->queue)
-            shared_queues[i] = NULL;
+    int is_last = fc_queue_leave(s->queue);
     fc_unlock(&fc_global_lock);
     if (is_last)
-        queue_end(s->queue);
+        fc_queue_end(s->queue);
     free(s);
 }
 
@@ -451,11 +311,18 @@ FC_API cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priorit
         return st;
     if (out == NULL || flags > CU_STREAM_NON_BLOCKING)
         return CUDA_ERROR_INVALID_VALUE;
-    (void)priority;
-    st = fc_stream_new(fc_current(), flags, out);
+    int is_plugin = fc_is_plugin(__builtin_return_address(0));
+    if (fc_config.is_legacy && !is_plugin) {
+        *out = CU_STREAM_LEGACY;
+        return CUDA_SUCCESS;
+    }
+    if (is_plugin && flags != CU_STREAM_NON_BLOCKING)
+        fc_finding("libzfplugin makes a stream that the legacy stream waits for");
+    st = fc_drain(FC_CALL_STREAM);
+    st = st ? st : fc_stream_new(fc_current(), flags, fc_priority(priority), out);
     if (st)
         return st;
-    (*out)->is_plugin = fc_is_plugin(__builtin_return_address(0));
+    (*out)->is_plugin = is_plugin;
     fc_count(fc_current(), (*out)->is_plugin, 1);
     return CUDA_SUCCESS;
 }
@@ -467,7 +334,7 @@ FC_API cuStreamDestroy(CUstream s) {
     if (st)
         return st;
     if (s == s->context->legacy)
-        return CUDA_ERROR_INVALID_HANDLE;
+        return fc_config.is_legacy ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     fc_count(s->context, s->is_plugin, -1);
     stream_destroy(s);
     return CUDA_SUCCESS;
@@ -482,6 +349,8 @@ FC_API cuStreamQuery(CUstream s) {
     CUresult st = fc_enter_stream(__func__, &s);
     if (st || (st = fc_unless_captured()))
         return st;
+    if (!s->is_plugin && !fc_config.fail && fc_is_plugin(__builtin_return_address(0)))
+        fc_finding("libzfplugin asks a stream of the host's whether it is done");
     fc_marker_t *m = mark(s);
     for (int i = 0; i < 20 && !__atomic_load_n(&m->is_reached, __ATOMIC_ACQUIRE); i++)
         fc_pause_us(5);
@@ -490,6 +359,13 @@ FC_API cuStreamQuery(CUstream s) {
         fc_acquire(m);
     fc_marker_drop(m);
     return is_reached ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+FC_API cuStreamGetPriority(CUstream s, int *priority) {
+    CUresult st = fc_enter_stream(__func__, &s);
+    if (!st)
+        *priority = s->priority;
+    return st;
 }
 
 FC_API cuStreamGetId(CUstream s, unsigned long long *id) {
