@@ -294,7 +294,7 @@ class Binding:
         if self.instance.behind and not is_quiet:
             self._catch_up(self.instance.behind)
         values, fresh = None, []
-        if self.table.can_adopt and not replaced:
+        if self.table.told.can_adopt and not replaced:
             changed = self._adopt_edits(changed, moved)
         if is_another_set or moved:
             changed, values, fresh = self._bind_again(groups, replaced, changed)
@@ -309,7 +309,7 @@ class Binding:
         """The plugin left these out while other values stood there, which are gone again: they show all updates."""
         self.feed.forget(ids)
         self.instance.flush()
-        if self.table.can_adopt:
+        if self.table.told.can_adopt:
             self.instance.adopt(ids)
         else:
             self.instance.params_changed(ids)
@@ -450,7 +450,7 @@ class Binding:
         now, every step ends with all updates in place. is_told: by params_changed()."""
         table = self.table
         self.feed.forget(ids)
-        if is_told and table.has_digests:
+        if is_told and table.told.has_digests:
             self.instance.flush()  # edits were followed: what else is there keeps what it has in store
         values = values if values is not None else [table.aliases[i].clone() for i in ids]
         table.let_write(ids)

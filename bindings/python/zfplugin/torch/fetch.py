@@ -103,7 +103,7 @@ class Fetcher:
         if any(table.is_gone(i) for i in table.ids):
             return
         held = table.find_edited(table.ids, hold=True)
-        kept = {} if table.has_digests else {i: table.aliases[i].clone() for i in held}  # nothing holds them then
+        kept = {} if table.told.has_digests else {i: table.aliases[i].clone() for i in held}  # nothing holds them then
         self.instance.fetch()
         for i, values in kept.items():
             table.aliases[i].copy_(values)

@@ -89,7 +89,7 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         self.log = logging.getLogger("zfplugin")
         self.clip_norm = clip_norm
         self._model = weakref.ref(model) if model is not None else lambda: None
-        self._is_epoch_end, self._n_without, self._n_skipped = False, 0, 0
+        self._is_epoch_end = False
         self._state = moments.State(self._read_moments)
         in_model = cut.parameters_in(model) if model is not None else {}  # before `params`, which may not have been read yet
         groups, self._names = split_names(params)
@@ -563,18 +563,18 @@ class ZenFlow(figures.Figures, Residency, torch.optim.Optimizer):
         return self._binding.names.get(id(param), "?") if self._binding is not None else "?"
 
     def _say_no_gradient(self):
-        self._n_without += 1
-        if self._n_without & (self._n_without - 1) == 0:  # 1, 2, 4, 8, ...
+        self._tally.n_without += 1
+        if (n := self._tally.n_without) & (n - 1) == 0:  # 1, 2, 4, 8, ...
             self.log.warning("step() did nothing: none of the %d trainable parameters has a gradient (%d such steps so far): call backward() "
                              "before it, and check that the optimizer holds the parameters of the model that is trained (module surgery "
-                             "and load_state_dict(assign=True) replace them; %s)", len(self._binding.table.trainable), self._n_without, OFFLOADED)
+                             "and load_state_dict(assign=True) replace them; %s)", len(self._binding.table.trainable), n, OFFLOADED)
 
     def _say_skipped(self):
         report = self.last_report
         if not report.has_report or report.applied:
             return
-        before, n_skipped = self._n_skipped, self.stats().get("steps_skipped", 0)
-        self._n_skipped = n_skipped
+        before, n_skipped = self._tally.n_skipped, self.stats().get("steps_skipped", 0)
+        self._tally.n_skipped = n_skipped
         if n_skipped.bit_length() == before.bit_length():
             return  # 1, 2, 4, 8, ..., or what came first behind it
         name = self._binding.table.names[report.nonfinite_param] if report.nonfinite_param is not None else "?"

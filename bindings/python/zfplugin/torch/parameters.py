@@ -113,6 +113,37 @@ def listed(names):
     return text if len(names) <= MAX_NAMES_SHOWN else f"{text} and {len(names) - MAX_NAMES_SHOWN} more"
 
 
+class Told:
+    """What the bound instance tells of edits, and what is known of them besides. is_single: no other process trains with this one."""
+
+    def __init__(self, is_single):
+        self.has_digests = self.can_adopt = self.is_guarded = False
+        self.put = set()  # ids whose values count as written by somebody else, all of them
+        self._counter, self._n_told, self._n_asked = "overwritten_elems" if is_single else "foreign_steps", 0, 0
+
+    def watch(self, instance, ids):
+        """An instance was bound."""
+        self._n_told = self._n_asked = 0
+        self.has_digests = self._does(instance.written, ids[:1])
+        self.can_adopt = self._does(instance.adopt, [])  # else an edit counts for its whole parameter
+        self.is_guarded = self.has_digests and instance.config()["zenflow.on_overwrite"] == "hold"
+
+    @staticmethod
+    def _does(function, ids):
+        try:
+            function(ids)
+        except errors.StateError:
+            return False
+        return True
+
+    def is_quiet(self, instance):
+        """Whether the plugin was asked often enough, and has counted nothing since; waits for nothing."""
+        return self.is_guarded and not self.put and self._n_asked >= ASKED_STEPS and instance.count(self._counter) == self._n_told
+
+    def asked(self, instance, has_found):
+        self._n_told, self._n_asked = instance.count(self._counter), 0 if has_found else self._n_asked + 1
+
+
 class ParameterTable:
     """The bound parameters in order of their ids, as the groups hold them when it is made. trained: names of those that
     were bound as trainable before: frozen since, they keep their state and are holes, as in torch. is_reduced: gradients are
@@ -133,10 +164,7 @@ class ParameterTable:
         self.is_carried = not place.is_stream and any(is_carried(cut.local(p)) for p, is_frozen in zip(self.params, self.frozen) if not is_frozen)
         self.turned = frozenset()  # ids of those whose groups maximize
         self.trainable = [(i, p) for i, p in enumerate(self.params) if not self.frozen[i]]
-        self.trained = [p for _, p in self.trainable]
-        self._at = {i: n for n, (i, _) in enumerate(self.trainable)}
         self.spread = cut.spread_of(self.trained, [self.names[i] for i, _ in self.trainable])
-        self._is_decided_alone = self.spread is not None and cut.is_decided_alone(config())
         self.is_cut = any(map(cut.is_cut, self.params))
         self.shapes = [p.shape for p in self.now()]
         self.dtypes = [p.dtype for p in self.params]
@@ -144,16 +172,21 @@ class ParameterTable:
         self._check_ties()
         self.aliases = [p.detach() for p in self.now()]  # the bound memory, alive whatever becomes of the parameter
         self.experts = []  # names of those whose first axis was found to count them
-        self.decls = [self._declare(i, declared(declare, name, param), rows, fused, is_reduced, own_numbers)
+        is_alone = self.spread is not None and cut.is_decided_alone(config())
+        copies = {i: (self.spread.counts(at), self.spread.diverges(at, is_alone)) for at, (i, _) in enumerate(self.trainable)} if self.spread else {}
+        self.decls = [self._declare(i, declared(declare, name, param), rows, fused, is_reduced, own_numbers, *copies.get(i, (True, False)))
                       for i, (name, param) in enumerate(zip(self.names, self.params))]
         self.numbers = {id(p): i for i, p in enumerate(self.params)}
         self.instance = None
         self._given_back = set()  # of these the memory is gone and there is no other
         self.ids = [i for i, _ in self.trainable if self.shapes[i].numel()]  # those that the plugin writes
-        self.is_guarded = False
+        self.told = Told(is_single)
         self.turn(groups)
-        self._told_by = "overwritten_elems" if is_single else "foreign_steps"  # the counter that tells of edits
         self.remember()
+
+    @property
+    def trained(self):
+        return [p for _, p in self.trainable]
 
     def turn(self, groups):
         """Reads which groups maximize; whether others do than before."""
@@ -210,8 +243,8 @@ class ParameterTable:
         """The id whose memory i shares, or i."""
         return i if self.tied_to[i] is None else self.tied_to[i]
 
-    def _declare(self, i, said, rows, fused, is_reduced, own_numbers):
-        """said: by declare=."""
+    def _declare(self, i, said, rows, fused, is_reduced, own_numbers, counts, always):
+        """said: by declare=. counts, always: of what is a copy (cut.py)."""
         param, name = self.params[i], self.names[i]
         axis = said["channels"] or ("rows" if id(param) in rows or (fused or {}).get(id(param)) else "columns")
         if axis not in ("rows", "columns"):
@@ -219,10 +252,6 @@ class ParameterTable:
         own, second = said["reduced_over"], said["shared_over"]
         if own is not None and id(own) not in own_numbers:
             raise errors.ArgumentError(f'declare("{name}"): reduced_over is a group that no parameter had when the optimizer was made')
-        counts, always = True, False
-        if self.spread is not None and not self.frozen[i]:
-            at = self._at[i]
-            counts, always = self.spread.counts(at), self.spread.diverges(at, self._is_decided_alone)
         if said["counts_in_norm"] is not None:
             counts = bool(said["counts_in_norm"])
         tensor = self.aliases[i]
@@ -246,18 +275,7 @@ class ParameterTable:
     def watch(self, instance):
         """The instance is bound to this table."""
         self.instance = instance
-        try:
-            instance.written(self.ids[:1])
-            self.has_digests = True
-        except errors.StateError:
-            self.has_digests = False
-        try:
-            instance.adopt([])
-            self.can_adopt = True
-        except errors.StateError:
-            self.can_adopt = False  # an edit counts for its whole parameter
-        self.is_guarded = self.has_digests and instance.config()["zenflow.on_overwrite"] == "hold"
-        self._n_told, self._n_asked = 0, 0
+        self.told.watch(instance, self.ids)
 
     def settle(self):
         """All updates come into place, but where somebody else wrote: the training ends here. False: nothing came, since where it
@@ -275,7 +293,7 @@ class ParameterTable:
         """What the weights look like now is the plugin's own doing."""
         params = self.now()
         n, trained = len(params), [(i, params[i]) for i, _ in self.trainable]
-        self.versions, self.addresses, self.strides, self._put = [0] * n, [0] * n, [()] * n, set()
+        self.versions, self.addresses, self.strides, self.told.put = [0] * n, [0] * n, [()] * n, set()
         for i, p in trained:
             self.versions[i], self.addresses[i], self.strides[i] = p._version, p.data_ptr(), p.stride()
 
@@ -306,12 +324,12 @@ class ParameterTable:
 
     def put(self, ids):
         """What these show counts as written by somebody else, all of it."""
-        self._put.update(ids)
+        self.told.put.update(ids)
 
     def edited_by_element(self, changed, moved):
         """{id: values} of those, written in place or in other memory, that adopt() can take over: they are in the bound memory's form."""
         params, edited = self.now(), {}
-        for i in sorted({self.owner(i) for i in (*changed, *moved)} - self._put):
+        for i in sorted({self.owner(i) for i in (*changed, *moved)} - self.told.put):
             p = params[i].detach()
             if self.is_gone(i) or p.dtype is not self.dtypes[i] or p.device != self.aliases[i].device or p.layout is not torch.strided:
                 continue
@@ -324,27 +342,24 @@ class ParameterTable:
         it is asked about them again."""
         self.pull(ids)
         asked = [i for i in ids if not self.frozen[i] and self.shapes[i].numel()]
-        if not self.has_digests:
-            params = self.now()
-            return sorted({*(i for i in asked if params[i]._version != self.versions[i]), *self._put.intersection(ids)})
-        edited = self.instance.written(asked, _abi.WRITTEN_HOLD if hold else _abi.WRITTEN_LOOK)
-        return sorted({*edited, *self._put.intersection(ids)} if self._put else edited)
+        params = self.now()
+        edited = self.instance.written(asked, _abi.WRITTEN_HOLD if hold else _abi.WRITTEN_LOOK) if self.told.has_digests else \
+            [i for i in asked if params[i]._version != self.versions[i]]
+        return sorted({*edited, *self.told.put.intersection(ids)})
 
     def is_untouched(self):
         """Whether nothing tells that somebody else wrote; waits for nothing. The plugin writes over no edit that goes unseen here."""
-        if not self.is_guarded or self._put or self._n_asked < ASKED_STEPS:
-            return False
         params = self.now()
-        return self.instance.count(self._told_by) == self._n_told and all(params[i]._version == self.versions[i] for i in self.ids)
+        return self.told.is_quiet(self.instance) and all(params[i]._version == self.versions[i] for i in self.ids)
 
     def let_write(self, ids):
         """The next flush() comes over what somebody else wrote of these."""
-        if self.is_guarded:
+        if self.told.is_guarded:
             self.accept(ids)
 
     def accept(self, ids):
         """The plugin wrote over edits of these: what they show is its own."""
-        if self.has_digests:
+        if self.told.has_digests:
             self.instance.written(ids, _abi.WRITTEN_ACCEPT)
 
     def find_changed(self, held=None, is_step=False):
@@ -361,14 +376,12 @@ class ParameterTable:
                 moved.append(i)
         if any(self.is_gone(i) for i in moved):
             return [i for i in ids if params[i]._version != self.versions[i]], moved
-        if is_step and self.is_guarded and not moved:
-            if self.is_untouched():
-                self.instance.behind = []  # of a question that others did not ask; a step that asks finds it again
-                return [], moved
+        if is_step and not moved and self.is_untouched():
+            self.instance.behind = []  # of a question that others did not ask; a step that asks finds it again
+            return [], moved
         edited = self.find_edited(ids)
-        if is_step and self.is_guarded:
-            self._n_told = self.instance.count(self._told_by)
-            self._n_asked = 0 if edited or self.instance.behind else self._n_asked + 1
+        if is_step and self.told.is_guarded:
+            self.told.asked(self.instance, edited or self.instance.behind)
         return edited, moved
 
     def is_in_place(self, i):
@@ -449,7 +462,7 @@ class ParameterTable:
 
     def is_shown(self, i, other):
         """Whether other, of the parameter's dtype, has what the plugin put in place last, whatever stands in the bound memory now."""
-        if not self.has_digests or self.is_gone(i) or other.dtype is not self.dtypes[i]:
+        if not self.told.has_digests or self.is_gone(i) or other.dtype is not self.dtypes[i]:
             return False
         place = self.aliases[i].data
         kept, other = place.clone(), other.clone()  # they may be of one memory

@@ -178,6 +178,7 @@ class Tally:
         config = instance.config()
         self.log, self._pid = log, os.getpid()
         self._n_steps = self._n_since_flush = self._n_since_final = 0
+        self.n_without = self.n_skipped = 0  # steps without a gradient, and those that were skipped as of the last one
         self._n_warm_up = int(config["zenflow.full_warm_up_rounds"])
         self._is_deferring = (config["zenflow.update_interval"], config["zenflow.publish_lag"]) != ("1", "0")
         with contextlib.suppress(ValueError):  # "auto"
