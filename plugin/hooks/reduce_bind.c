@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/reduce_bind.c - do all ranks bind the same? (contract in reduce.h)
  *
- * What must be equal is written as lines of text: a line per key of the configuration, but nearly all of [host], [log],
+ * What must be equal is written as a text: a line per key of the configuration, but nearly all of [host], [log],
  * [trace] and [audit], one for what create was given, one per parameter. First the ranks compare their number and one
- * digest of all lines, then, only if it differs, one per line, and last the text of the first line that differs. */
+ * digest of the text. Only if it differs, they look for the first line that does, by halves, and exchange that. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,15 +19,18 @@
 #include "ranks/shards.h"
 #include "state/together.h"
 
-/* A line holds a name of 255 bytes, eight axes and all else that is said of a parameter. */
-enum { LINE = 768, SHOWN = 181, HEAD = 70 };
+enum {
+    LINE =
+        768, /* bytes of a line that are exchanged: a name of 255, eight axes, all else that is said of a parameter */
+    SHOWN = 181, /* ... and that a message shows, */
+    HEAD = 70    /* from its beginning on these at least */
+};
 
 typedef struct comparison {
     zf_instance_t *inst;
     const zfi_param_t *params;
     uint32_t n_params;
-    int has_values; /* visible values are compared as well */
-    uint32_t n_keys;
+    int has_values;               /* visible values are compared as well */
     const zfi_group_list_t *list; /* of a process group; NULL: group 0, and all that is not a parameter's */
     uint32_t group, rank, n_ranks;
 } comparison_t;
@@ -41,22 +44,21 @@ static int is_own(const zf_config_key_t *key) {
     return strcmp(key->section, "log") == 0 || strcmp(key->section, "trace") == 0 || strcmp(key->section, "audit") == 0;
 }
 
-static void write_key(const comparison_t *it, uint32_t i, char out[LINE]) {
-    zf_config_key_t key;
-    char value[64] = "";
-    (void)zfi_config_key(i, &key, NULL);
-    if (is_own(&key))
-        return;
-    (void)zfi_config_value(&it->inst->engine.config, i, value, sizeof value, NULL);
-    snprintf(out, LINE, "[%s] %s = %s", key.section, key.key, value);
-}
-
-static void write_create(const comparison_t *it, char out[LINE]) {
+/* What a rank trains with: the keys, and what create was given. */
+static void write_settings(const comparison_t *it, FILE *out) {
     const zfi_engine_t *engine = &it->inst->engine;
-    snprintf(out, LINE,
-             "libzfplugin " ZFI_VERSION " in host \"%s\", create flags 0x%" PRIx32 ", publish_lag %" PRIu32
-             ", blocks of %" PRIu64 ", %" PRIu32 " parameters",
-             engine->host_name, engine->flags, engine->policy.lag, it->inst->engine.config.block_elems, it->n_params);
+    for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
+        zf_config_key_t key;
+        char value[64] = "";
+        (void)zfi_config_key(i, &key, NULL);
+        (void)zfi_config_value(&engine->config, i, value, sizeof value, NULL);
+        if (!is_own(&key))
+            fprintf(out, "[%s] %s = %s\n", key.section, key.key, value);
+    }
+    fprintf(out,
+            "libzfplugin " ZFI_VERSION " in host \"%s\", create flags 0x%" PRIx32 ", publish_lag %" PRIu32
+            ", blocks of %" PRIu64 ", %" PRIu32 " parameters\n",
+            engine->host_name, engine->flags, engine->policy.lag, engine->config.block_elems, it->n_params);
 }
 
 /* The bytes that a tensor's elements lie in, from *out_before bytes before its first one on. */
@@ -135,131 +137,114 @@ void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t
     zfi_reduce_event_of(run, param, &what, sizeof what);
 }
 
-/* A line of a parameter: what it is called, what decides how it is cut, dealt and updated, and `more`. */
-static void write_declared(const zfi_param_t *param, const char *called, const char *more, char out[LINE]) {
+/* What decides how a parameter is cut, dealt and updated. */
+static void write_declared(const zfi_param_t *param, FILE *out) {
     char shape[64];
     zfi_shape_text(shape, sizeof shape, param->ndim, param->shape);
-    snprintf(out, LINE,
-             "parameter %s %s %s, gradient %s, flags 0x%" PRIx32 ", home %d, rule %s of %" PRIu32
-             " moments, batch axes %d, %s%s",
-             called, zfi_dtype_name(param->dtype), shape, zfi_dtype_name(param->grad_dtype), param->flags, param->home,
-             param->rule->name, param->rule->n_moments, param->n_batch_axes,
-             param->channels_are_rows ? "rows" : "columns", more);
+    fprintf(out, " %s %s, gradient %s, flags 0x%" PRIx32 ", home %d, rule %s of %" PRIu32 " moments, batch axes %d, %s",
+            zfi_dtype_name(param->dtype), shape, zfi_dtype_name(param->grad_dtype), param->flags, param->home,
+            param->rule->name, param->rule->n_moments, param->n_batch_axes,
+            param->channels_are_rows ? "rows" : "columns");
 }
 
-static void write_values(const comparison_t *it, const zfi_param_t *param, char out[LINE]) {
-    size_t n = strlen(out);
+static void write_values(const comparison_t *it, const zfi_param_t *param, FILE *out) {
     if (it->has_values)
-        snprintf(out + n, LINE - n, ", values %016" PRIx64, digest_values(&it->inst->engine, param, param->visible));
+        fprintf(out, ", values %016" PRIx64, digest_values(&it->inst->engine, param, param->visible));
+    fputc('\n', out);
 }
 
 /* A parameter that ranks of group 0 do not share: they cut and deal it alike. */
-static void write_foreign(const zfi_param_t *param, uint32_t i, char out[LINE]) {
-    char called[64];
-    snprintf(called, sizeof called, "%" PRIu32 " of process group %" PRIu32 ":", i, param->reduce_group[0]);
-    write_declared(param, called, "", out);
+static void write_foreign(const zfi_param_t *param, uint32_t i, FILE *out) {
+    fprintf(out, "parameter %" PRIu32 " of process group %" PRIu32 ":", i, param->reduce_group[0]);
+    write_declared(param, out);
+    fputc('\n', out);
 }
 
 /* What instances that hold the same parameter must agree on, though each has a number and a name of its own for it. */
-static void write_second(const comparison_t *it, uint32_t i, char out[LINE]) {
+static void write_second(const comparison_t *it, uint32_t i, FILE *out) {
     const zfi_param_t *param = &it->params[it->list->ids[i]];
     const zfi_config_t *config = &it->inst->engine.config;
     zfi_member_t place = zfi_member(&it->inst->engine, param->group_index[0]);
-    char called[64], more[192];
-    snprintf(called, sizeof called, "%" PRIu32 " of process group %" PRIu32, i, it->list->name);
-    size_t n = (size_t)snprintf(more, sizeof more,
-                                ", rank %" PRIu32 " of %" PRIu32 " in its first group, stage %d, blocks of %" PRIu64
-                                ", buckets of %" PRIu64 ", moments %d",
-                                place.rank, place.n_ranks, (int)config->stage, config->block_elems,
-                                (uint64_t)config->bucket_bytes, (int)config->moments);
+    fprintf(out, "parameter %" PRIu32 " of process group %" PRIu32, i, it->list->name);
+    write_declared(param, out);
+    fprintf(out,
+            ", rank %" PRIu32 " of %" PRIu32 " in its first group, stage %d, blocks of %" PRIu64 ", buckets of %" PRIu64
+            ", moments %d",
+            place.rank, place.n_ranks, (int)config->stage, config->block_elems, (uint64_t)config->bucket_bytes,
+            (int)config->moments);
     if (config->moments == ZFI_MOMENTS_BF16_STOCHASTIC) /* rounded by a hash of it */
-        snprintf(more + n, sizeof more - n, " by number %" PRIu32, param->id);
-    write_declared(param, called, more, out);
+        fprintf(out, " by number %" PRIu32, param->id);
     write_values(it, param, out);
 }
 
-static void write_param(const comparison_t *it, uint32_t i, char out[LINE]) {
+static void write_param(const comparison_t *it, uint32_t i, FILE *out) {
     const zfi_param_t *param = &it->params[i];
-    char called[sizeof param->name + 16], more[48];
-    if (!it->list && param->group_index[0]) {
-        write_foreign(param, i, out);
-        return;
-    }
-    snprintf(called, sizeof called, "%" PRIu32 " \"%s\"", i, param->name);
-    snprintf(more, sizeof more, ", group %" PRIu32 ", owner %" PRIu32, param->group, param->owner);
-    write_declared(param, called, more, out);
+    fprintf(out, "parameter %" PRIu32 " \"%s\"", i, param->name);
+    write_declared(param, out);
+    fprintf(out, ", group %" PRIu32 ", owner %" PRIu32, param->group, param->owner);
     write_values(it, param, out);
 }
 
-static uint64_t digest_words(const void *words, size_t n) {
-    zfi_view_t view = {.data = (unsigned char *)(uintptr_t)words,
-                       .dtype = ZFI_F32,
+/* Experts are cut and dealt beside all that a rank has, which has to be alike wherever one of them is. */
+static void write_beside(const comparison_t *it, FILE *out) {
+    for (uint32_t i = 0; i < it->n_params; i++) {
+        fprintf(out, "beside process group %" PRIu32 ": ", it->list->name);
+        write_foreign(&it->params[i], i, out);
+    }
+}
+
+static void write_all(const comparison_t *it, FILE *out) {
+    const zfi_group_list_t *list = it->list;
+    if (!list)
+        write_settings(it, out);
+    for (uint32_t i = 0; i < (list ? list->n : it->n_params); i++)
+        if (!list && it->params[i].group_index[0])
+            write_foreign(&it->params[i], i, out);
+        else if (!list)
+            write_param(it, i, out);
+        else if (list->which == 0)
+            write_param(it, list->ids[i], out);
+        else
+            write_second(it, i, out);
+    if (list && list->which == 0)
+        write_beside(it, out), write_settings(it, out);
+}
+
+/* Lines, each with its end; to be freed. */
+typedef struct text {
+    char *at;
+    size_t nbytes;
+} text_t;
+
+static zf_status_t write_text(const comparison_t *it, text_t *out, zf_error_t *err) {
+    FILE *file = open_memstream(&out->at, &out->nbytes);
+    if (file)
+        write_all(it, file);
+    if (file && fclose(file) == 0)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
+}
+
+/* Where line i begins; behind the last one it is the end. */
+static size_t line_at(const text_t *text, uint32_t i) {
+    const char *at = text->at, *end = text->at + text->nbytes;
+    for (; i && at < end; i--)
+        at = (const char *)memchr(at, '\n', (size_t)(end - at)) + 1;
+    return (size_t)(at - text->at);
+}
+
+static uint64_t digest_bytes(const void *bytes, size_t n) {
+    zfi_view_t view = {.data = (unsigned char *)(uintptr_t)bytes,
                        .ndim = 1,
                        .shape = {(int64_t)n},
                        .strides = {1},
                        .n_elems = n,
-                       .elem_nbytes = 4,
+                       .elem_nbytes = 1,
                        .is_contiguous = 1};
     return zfi_digest(&view);
 }
 
-/* Experts are cut and dealt beside all that a rank has, which has to be alike wherever one of them is. */
-static void write_beside(const comparison_t *it, char out[LINE]) {
-    uint64_t digest = 0;
-    for (uint32_t i = 0; i < it->n_params; i++) {
-        _Alignas(8) char line[LINE] = "";
-        uint64_t pair[2];
-        write_foreign(&it->params[i], i, line);
-        pair[0] = digest;
-        pair[1] = digest_words(line, sizeof line / 4);
-        digest = digest_words(pair, 4);
-    }
-    snprintf(out, LINE, "process group %" PRIu32 ": the shapes of all %" PRIu32 " parameters, digest %016" PRIx64,
-             it->list->name, it->n_params, digest);
-}
-
-/* What a rank trains with: the keys, and what create was given. */
-static uint32_t n_usual(const comparison_t *it) { return it->n_keys + 1; }
-
-static void write_usual(const comparison_t *it, uint32_t i, char out[LINE]) {
-    if (i < it->n_keys)
-        write_key(it, i, out);
-    else
-        write_create(it, out);
-}
-
-static uint32_t n_lines(const comparison_t *it) {
-    if (it->list)
-        return it->list->n + (it->list->which == 0 ? 1 + n_usual(it) : 0);
-    return n_usual(it) + it->n_params;
-}
-
-static void write_line(const comparison_t *it, uint32_t i, char out[LINE]) {
-    const zfi_group_list_t *list = it->list;
-    memset(out, 0, LINE);
-    if (i >= n_lines(it))
-        return;
-    if (!list && i < n_usual(it))
-        write_usual(it, i, out);
-    else if (!list)
-        write_param(it, i - n_usual(it), out);
-    else if (i < list->n && list->which == 0)
-        write_param(it, list->ids[i], out);
-    else if (i < list->n)
-        write_second(it, i, out);
-    else if (i == list->n)
-        write_beside(it, out);
-    else
-        write_usual(it, i - list->n - 1, out);
-}
-
 /* ---- exchange ---------------------------------------------------------------------------------------------------- */
-
-static uint64_t digest_line(const comparison_t *it, uint32_t i) {
-    _Alignas(8) char line[LINE];
-    write_line(it, i, line);
-    return digest_words(line, sizeof line / 4);
-}
 
 /* Of each rank nbytes, this one's own: [n_ranks][nbytes], for zfi_ranks_drop. */
 static void *gather(const comparison_t *it, const void *own, uint64_t nbytes, zf_status_t *out_st, zf_error_t *err) {
@@ -282,11 +267,14 @@ static void show_line(const char *line, const char *other, char out[SHOWN]) {
         snprintf(out, SHOWN, "%.*s ... %.*s", HEAD, line, SHOWN - HEAD - 6, line + at);
 }
 
-/* Line i differs: both texts. */
-static zf_status_t report_line(const comparison_t *it, uint32_t i, uint32_t other, zf_error_t *err) {
-    char own[LINE], *all, first[SHOWN], second[SHOWN];
+/* Line i differs between rank 0 and another: both. */
+static zf_status_t report_line(const comparison_t *it, const text_t *text, uint32_t i, uint32_t other,
+                               zf_error_t *err) {
+    char own[LINE] = "", *all, first[SHOWN], second[SHOWN];
+    size_t at = line_at(text, i), end = line_at(text, i + 1);
     zf_status_t st;
-    write_line(it, i, own);
+    if (end > at)
+        snprintf(own, sizeof own, "%.*s", (int)(end - at - 1), text->at + at);
     all = gather(it, own, LINE, &st, err);
     if (!st) {
         show_line(all, all + (uint64_t)other * LINE, first);
@@ -298,43 +286,33 @@ static zf_status_t report_line(const comparison_t *it, uint32_t i, uint32_t othe
     return st;
 }
 
-/* n: the most lines that any rank has. */
-static zf_status_t find_line(const comparison_t *it, uint32_t n, zf_error_t *err) {
-    uint64_t *own = calloc(n, sizeof *own), *all;
-    zf_status_t st;
-    if (!own)
-        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
-    for (uint32_t i = 0; i < n; i++)
-        own[i] = digest_line(it, i);
-    all = gather(it, own, n * sizeof *own, &st, err);
-    free(own);
-    for (uint32_t i = 0; i < n && !st; i++)
-        for (uint32_t r = 1; r < it->n_ranks && !st; r++)
-            if (all[(uint64_t)r * n + i] != all[i])
-                st = report_line(it, i, r, err);
-    zfi_ranks_drop(&it->inst->engine, all);
-    return st;
+/* Texts differ, of which the longest has n_bytes: so does a line before that number. */
+static zf_status_t find_line(const comparison_t *it, const text_t *text, uint64_t most, zf_error_t *err) {
+    uint32_t low = 0, high = most < UINT32_MAX ? (uint32_t)most : UINT32_MAX, other = 0;
+    zf_status_t st = ZF_OK;
+    while (low < high && !st) { /* lines below `low` are alike; one of those below `high` is not */
+        uint32_t middle = low + (high - low) / 2, differs = 0;
+        const uint64_t own = digest_bytes(text->at, line_at(text, middle + 1));
+        uint64_t *all = gather(it, &own, sizeof own, &st, err);
+        for (uint32_t r = it->n_ranks - 1; r > 0 && !st; r--)
+            differs = all[r] != all[0] ? r : differs;
+        zfi_ranks_drop(&it->inst->engine, all);
+        if (differs)
+            high = middle, other = differs;
+        else
+            low = middle + 1;
+    }
+    return st ? st : report_line(it, text, low, other, err);
 }
 
 /* What ranks exchange first. */
 typedef struct summary {
-    uint64_t n_lines, digest;
-    uint32_t n_ranks; /* as the host said */
-    uint32_t n_sent;  /* buckets of the coming step that are on their way */
-    int32_t status;   /* of what went before: there is nothing to compare */
+    uint64_t nbytes, digest; /* of the text */
+    uint32_t n_ranks;        /* as the host said */
+    uint32_t n_sent;         /* buckets of the coming step that are on their way */
+    int32_t status;          /* of what went before: there is nothing to compare */
     uint32_t reserved0;
 } summary_t;
-
-static summary_t summarise(const comparison_t *it, zf_status_t st) {
-    const zfi_run_t *run = it->inst->run;
-    summary_t out = {0, 0, it->n_ranks, run ? run->reduction.next : 0, st, 0};
-    out.n_lines = st ? 0 : n_lines(it);
-    for (uint32_t i = 0; i < out.n_lines; i++) {
-        const uint64_t pair[] = {out.digest, digest_line(it, i)};
-        out.digest = digest_words(pair, 4);
-    }
-    return out;
-}
 
 /* Whether the host gave each rank the same group. Where it did not, the exchange may fail for want of a rank that is
  * none: of others it may have brought what they say. */
@@ -366,7 +344,11 @@ static zf_status_t check_places(const comparison_t *it, const summary_t *all, zf
 
 /* before: what went before on this rank. */
 static zf_status_t compare(const comparison_t *it, zf_status_t before, zf_error_t *err) {
-    const summary_t own = summarise(it, before);
+    const zfi_run_t *run = it->inst->run;
+    text_t text = {NULL, 0};
+    before = before ? before : write_text(it, &text, err);
+    const summary_t own = {
+        text.nbytes, digest_bytes(text.at, text.nbytes), it->n_ranks, run ? run->reduction.next : 0, before, 0};
     uint64_t most = 0;
     int is_equal = 1;
     zf_status_t st;
@@ -376,14 +358,14 @@ static zf_status_t compare(const comparison_t *it, zf_status_t before, zf_error_
     if (!st && !before)
         st = check_places(it, all, err);
     for (uint32_t r = 0; r < it->n_ranks && !st; r++) {
-        most = all[r].n_lines > most ? all[r].n_lines : most;
-        is_equal &= all[r].n_lines == all[0].n_lines && all[r].digest == all[0].digest;
+        most = all[r].nbytes > most ? all[r].nbytes : most;
+        is_equal &= all[r].nbytes == all[0].nbytes && all[r].digest == all[0].digest;
     }
     zfi_ranks_drop(&it->inst->engine, all);
-    if (before || st || is_equal)
-        return before ? before : st;
-    st = find_line(it, (uint32_t)most, err);
-    return st ? st : zfi_error(err, ZF_ERR_INTERNAL, "bind_params", "ranks differ, but no line of theirs does");
+    if (!before && !st && !is_equal)
+        st = find_line(it, &text, most, err);
+    free(text.at);
+    return before ? before : st;
 }
 
 /* ---- process groups ---------------------------------------------------------------------------------------------- */
@@ -401,7 +383,7 @@ typedef struct found {
 
 static uint64_t draw_number(const zf_instance_t *inst) {
     const uint64_t words[] = {zfi_now_ns(), (uint64_t)getpid(), (uint64_t)(uintptr_t)inst};
-    return digest_words(words, sizeof words / 4);
+    return digest_bytes(words, sizeof words);
 }
 
 /* *out_first: the lowest of their ranks in it. All of a group are in the same norm group: else the norm would leave
@@ -476,7 +458,6 @@ zf_status_t zfi_reduce_compare(zf_instance_t *inst, const zfi_param_t *params, u
                        .params = params,
                        .n_params = n,
                        .has_values = inst->run == NULL,
-                       .n_keys = zfi_config_n_keys(),
                        .rank = zfi_rank(&inst->engine),
                        .n_ranks = zfi_n_ranks(&inst->engine)};
     zfi_group_lists_t lists = {0};

@@ -296,7 +296,7 @@ ZT_TEST(ranks_that_declare_otherwise) {
     expect(&(job_t){.declare = other_values}, 1, ZF_ERR_RANKS, "rank 0 and rank 1 differ: \"parameter 0 of process");
     expect(&(job_t){.declare = other_flags}, 1, ZF_ERR_RANKS, "rank 0 and rank 1 differ: \"parameter 0 of process");
     expect(&(job_t){.declare = other_matrices_beside}, 1, ZF_ERR_RANKS,
-           "process group 2: the shapes of all 3 parameters");
+           "\"beside process group 2: parameter 0 of process group 0: float32 [24, 40], gradient");
     expect(&(job_t){.declare = small_norm}, 0, ZF_ERR_RANKS, "are not both in norm_group = 1");
 }
 
