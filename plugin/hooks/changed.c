@@ -156,7 +156,7 @@ static zfi_stream_t *leave_hosts_stream(zfi_engine_t *engine) {
 }
 
 static zf_status_t take_over_all(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, uint32_t flags) {
-    zf_status_t st = zfi_is_sharded(&inst->engine) ? zfi_gathering_counts(&inst->run->ranks, inst->run->hs.n) : ZF_OK;
+    zf_status_t st = zfi_gathering_counts(&inst->run->ranks, inst->run->hs.n);
     zfi_stream_t *hosts = leave_hosts_stream(&inst->engine);
     if (!st)
         st = (flags & BY_ELEMENT ? adopt_listed : take_over_listed)(inst, list, n, flags);

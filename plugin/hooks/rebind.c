@@ -123,7 +123,7 @@ static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const zfi_param_t 
     left_t left = {.run = run, .together = together};
     zfi_reader_t reader;
     zf_status_t st = zfi_together_meet(together, zfi_reader_open(run, 1, "bind_params", &reader, err), err);
-    if (!st && zfi_is_sharded(run->engine) && (st = zfi_gathering_counts(&run->ranks, run->hs.n)))
+    if (!st && (st = zfi_gathering_counts(&run->ranks, run->hs.n)))
         zfi_error(err, st, "bind_params", "the ranks' counts of updates could not be joined");
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
         const zfi_param_t *old = &run->params[run->plan.matrices[i].param];

@@ -74,6 +74,8 @@ static zf_status_t gather_holders(zfi_gathering_t *gathering, zfi_collective_fn 
 
 static zf_status_t gather(zfi_gathering_t *gathering, zfi_collective_fn exchange, const zfi_exchange_t *what) {
     zf_status_t st = ZF_OK;
+    if (!zfi_is_sharded(gathering->ranks->engine)) /* each rank has all of it */
+        return ZF_OK;
     for (gathering->holders = 0; gathering->holders < gathering->ranks->buckets->n_holders && !st; gathering->holders++)
         st = gather_holders(gathering, exchange, *what);
     return st;

@@ -40,11 +40,11 @@ static inline zfi_slice_t zfi_gathering_slice(const zfi_gathering_t *gathering, 
 
 void zfi_gathering_pass(zfi_gathering_t *gathering, void *bytes, uint64_t nbytes);
 
-/* [hook] While the run rests. */
+/* [hook] While the run rests. Nothing happens where each rank has all of the state, one rank among them. */
 zf_status_t zfi_gathering_at_rest(zfi_gathering_t *gathering);
 /* [own threads: control] At a step. */
 zf_status_t zfi_gathering_by_control(zfi_gathering_t *gathering, int32_t purpose, uint64_t step);
 
-/* [hook] While the run rests, where each rank keeps a part of the state: a rank that has nothing of a cohort does not
- * count its updates, so each matrix's count becomes the largest of any rank. */
+/* [hook] While the run rests. Where each rank keeps a part of the state, one that has nothing of a cohort does not count
+ * its updates: so each matrix's count becomes the largest of any rank. */
 zf_status_t zfi_gathering_counts(zfi_ranks_t *ranks, uint32_t *counts);

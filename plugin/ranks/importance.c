@@ -150,8 +150,6 @@ zf_status_t zfi_importance_join_record(zfi_ranks_t *ranks, const zfi_step_row_t 
 zf_status_t zfi_importance_join(zfi_ranks_t *ranks, const zfi_step_row_t *row) {
     counted_t chosen_by = {.values = ranks->sel->importance, .cohorts = row->chooses};
     zfi_gathering_t gathering = {.ranks = ranks, .walk = walk_counted, .arg = &chosen_by};
-    if (!zfi_is_sharded(ranks->engine))
-        return ZF_OK;
     return zfi_gathering_by_control(&gathering, ZF_COLLECTIVE_FOR_IMPORTANCE, row->t);
 }
 

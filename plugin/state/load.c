@@ -290,9 +290,7 @@ static zf_status_t fill(zfi_loader_t *loader, zfi_run_t *into, zf_error_t *err) 
 static zf_status_t load_into(zfi_loader_t *loader, zf_error_t *err) {
     zfi_replacement_t replacement;
     zfi_run_t *into = NULL;
-    zf_status_t st = loader->n_missing && zfi_is_sharded(loader->run->engine)
-                         ? zfi_gathering_counts(&loader->run->ranks, loader->run->hs.n)
-                         : ZF_OK;
+    zf_status_t st = loader->n_missing ? zfi_gathering_counts(&loader->run->ranks, loader->run->hs.n) : ZF_OK;
     if (!st)
         st = begin(loader, &replacement, err);
     int has_begun = !st;

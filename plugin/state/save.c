@@ -317,10 +317,8 @@ static zf_status_t open_writer(writer_t *writer, const zfi_save_args_t *args, zf
 
 /* What ranks know apart. */
 static zf_status_t join_ranks(const zfi_state_t *state, zf_error_t *err) {
-    zf_status_t st = ZF_OK;
-    if (!zfi_is_sharded(state->engine))
-        return ZF_OK;
-    if ((st = zfi_gathering_counts(state->ranks, state->host->n)))
+    zf_status_t st = zfi_gathering_counts(state->ranks, state->host->n);
+    if (st)
         return zfi_error(err, st, "state", "the ranks' counts of updates could not be joined");
     if ((st = zfi_importance_join_at_rest(state->ranks)))
         return zfi_error(err, st, "state", "the ranks' importance of channels could not be joined");

@@ -144,7 +144,7 @@ static zf_status_t send_end(const zfi_state_t *state, uint64_t t) {
     zfi_engine_t *engine = state->engine;
     zfi_enter_maps_args_t args = {.data = state->dev->data, .entering = zfi_device_entering(state->dev)};
     if (state->sel->enter_n) {
-        zf_status_t st = zfi_is_sharded(engine) ? join_counts(state, t) : ZF_OK;
+        zf_status_t st = join_counts(state, t);
         if (st)
             return st;
         copy_entering(state, state->dev->enter_count, state->sel->enter_n);

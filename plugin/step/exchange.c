@@ -283,7 +283,7 @@ static zf_status_t join_compact(const zfi_state_t *state, const zfi_matrix_t *ma
     compact_t compact = {.matrix = matrix, .bytes = bytes, .elem = elem};
     zfi_gathering_t gathering = {.ranks = state->ranks, .walk = walk_compact, .arg = &compact};
     compact.gathering = &gathering;
-    return zfi_is_sharded(state->engine) && !matrix->is_sharded ? zfi_gathering_at_rest(&gathering) : ZF_OK;
+    return matrix->is_sharded ? ZF_OK : zfi_gathering_at_rest(&gathering);
 }
 
 /* The device's copies of one array := the selected elements of values. Where each rank has its own elements only: of
