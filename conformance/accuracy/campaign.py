@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One task of zf-conform glue: three arms are trained from the same weights on the same rows, judged, told and drawn.
+"""One task of zf-conform glue: four arms are trained from the same weights on the same rows, judged, told and drawn.
 
-AdamW, the plugin in its exact mode (ZeRO-Offload's semantics) and the plugin as configured. The last one's paired test over seeds
-is the verdict; the exact mode, or a start that leaves AdamW's path, can only make it worse. DeepSpeed's optimizers, where asked
+AdamW, the plugin in its exact mode (ZeRO-Offload's semantics), the plugin as configured, and AdamW as the plugin documents it. The
+configured one's paired test over seeds is the verdict; the exact mode, which must end in the weights of AdamW as documented, or a
+start that leaves AdamW's path, can only make it worse. DeepSpeed's optimizers, where asked
 for, stand beside them and are not judged.
 """
 
@@ -33,6 +34,8 @@ def make_arms(a) -> list[Arm]:
     sets = tuple(a.set)
     arms = [Arm("adamw", "AdamW", a.seeds), Arm("exact", "exact", a.exact_seeds, True, sets + EXACT, a.config),
             Arm("zenflow", "ZenFlow", a.seeds, True, windows_of(a), a.config)]
+    if a.trainer == "c":
+        arms.append(Arm("documented", "documented", min(2, a.exact_seeds)))
     if a.deepspeed:
         arms += [Arm("deepspeed-offload", "DeepSpeed ZeRO-Offload", a.seeds), Arm("deepspeed-zenflow", "DeepSpeed ZenFlow", a.seeds)]
     return arms
@@ -51,6 +54,8 @@ def figures_of(campaign: dict) -> dict:
         n_start = judge.START_STEPS if arm.name == "exact" else int(asked.number("zenflow.full_warm_up_rounds", 0))
         out[arm.name] = judge.arm_figures(campaign["runs"][arm.name], campaign["runs"]["adamw"], asked, a.margin, n_start,
                                           campaign["trainer"].start_tolerance, 2.0 if a.dtype == "bf16" else 4.0)
+    if a.trainer == "c":
+        out["exact"]["weights"] = judge.same_weights(campaign["runs"]["exact"], campaign["runs"]["documented"], not a.config and not a.set)
     return out
 
 

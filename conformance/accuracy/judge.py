@@ -108,6 +108,15 @@ def start(plugin, adamw, n_start: int, tolerance: float | None) -> dict:
     return out
 
 
+def same_weights(exact, documented, is_judged: bool) -> dict:
+    """What the exact mode ended with beside AdamW as documented, by digests of each parameter. Trained on a device there are none, and with
+    settings of the user's own it is shown only."""
+    pairs = [(x, y) for a, b in zip(exact, documented) for x, y in zip(a.get("digests", []), b.get("digests", []))]
+    n_differ = sum(x != y for x, y in pairs)
+    return {"tensors": len(pairs), "differ": n_differ, "is_judged": is_judged and bool(pairs), "conforms": n_differ == 0 or not is_judged,
+            "weights": exact[0]["model"]["parameters"], "seeds": min(len(exact), len(documented)), "steps": len(exact[0]["losses"])}
+
+
 def link(plugin, probe, value_nbytes: float) -> dict:
     """Bytes per step over the link beside the formula 4M(1 + 1/S) (fp32; bf16: 2M). publish_warm_up: what closes beyond one per window
     and cohort moved, mostly the warm-up's."""
@@ -165,6 +174,6 @@ def why_nothing_was_learned(adamw, chance_points: float, margin: float) -> str:
 
 def exit_status(arms: list[dict], has_learned: bool) -> int:
     """0 PASS, 1 FAIL, 3 INCONCLUSIVE. The last arm is the configured plugin, which alone can pass; each can fail."""
-    if any(a["metric"]["verdict"] == "FAIL" or not a["start"]["conforms"] for a in arms):
+    if any(a["metric"]["verdict"] == "FAIL" or not a["start"]["conforms"] or not a.get("weights", {}).get("conforms", True) for a in arms):
         return 1
     return 0 if has_learned and arms[-1]["metric"]["verdict"] == "PASS" else 3

@@ -74,6 +74,16 @@ def start_line(s: dict) -> str:
     return f"  start         {said}: loss of steps 1..{s['steps']} against AdamW's, {found}"
 
 
+def weights_lines(f: dict) -> list[str]:
+    w = f.get("weights")
+    if not w or not w["tensors"]:
+        return []
+    said = "shown" if not w["is_judged"] else "PASS" if w["conforms"] else "FAIL"
+    found = (f"0 of {w['weights']:.0f} differ" if w["differ"] == 0 else
+             f"{w['differ']} of {w['tensors']} tensors differ (of all seeds)")
+    return [f"  weights       {said}: {found} from AdamW as documented after step {w['steps']}, over {w['seeds']} seeds"]
+
+
 def link_lines(f: dict, dtype: str) -> list[str]:
     x = f["link"]
     formula, counted = x["down_formula"] + x["publish_formula"], x["down"] + x["publish"]
@@ -95,7 +105,7 @@ def memory_lines(m: dict, device) -> list[str]:
 
 def arm_lines(arm, f: dict, a) -> list[str]:
     ratio = 100 * (f["last_quarter"] / f["last_quarter_adamw"] - 1)
-    return ["", f"{arm.title} against AdamW", f"  metric        {judge.sentence(f['metric'])}", start_line(f["start"]),
+    return ["", f"{arm.title} against AdamW", f"  metric        {judge.sentence(f['metric'])}", start_line(f["start"]), *weights_lines(f),
             f"  last quarter  mean training loss {f['last_quarter']:.4f}, AdamW {f['last_quarter_adamw']:.4f}: {ratio:+.2f} %",
             *link_lines(f, a.dtype), f"  stall         {f['stall_us']:.0f} us per step, a step takes {f['step_us']:.0f} us (AdamW "
             f"{f['step_us_adamw']:.0f} us; {a.jobs} runs share this machine)", *memory_lines(f["memory"], a.device)]

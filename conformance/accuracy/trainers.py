@@ -135,7 +135,7 @@ class Host:
         a = self.args
         deciding = ["--seed", str(seed), "--steps", str(a.steps), "--batch", str(a.batch), "--lr", a.lr,
                     *options_of(a, ("dtype", "products", "warmup", "dropout", "device")),
-                    "--optimizer", "plugin" if arm.is_plugin else "adamw", *plugin_options(arm)]
+                    "--optimizer", "plugin" if arm.is_plugin else arm.name, *plugin_options(arm)]
         places = ["--examples", self.examples]
         programs = [digest(self.program)]
         if arm.is_plugin:

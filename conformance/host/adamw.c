@@ -8,17 +8,20 @@
  * is correctly rounded element by element, so every instruction set gives the same bits.
  * The norm is summed in double in a fixed order: per parameter blocks of CHUNK_ELEMS, in each N_LANES partial sums that
  * a binary tree joins, blocks by index, parameters by index. Parts of a gradient are summed in fp32 in order of
- * delivery and rounded once to the parameter's type. Rule and orders are those that libzfplugin states for itself, so
- * that a plugin without approximation gives the same bits.
+ * delivery and rounded once to the parameter's type. The rule is the one that libzfplugin states for itself. As
+ * documented, the norm's order is plugin/SCHEDULE.md's, too, by the oracle's cut and sums: then a plugin without
+ * approximation gives the same bits to the last step, and else losses that agree to some 1e-8.
  *
  * Of parameters on a device it has copies: gradients come down, values go up, and nothing of it is meant to be fast. */
 #include "adamw.h"
 
 #include "bfloat16.h"
+#include "oracle/state.h"
 #include "real.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { CHUNK_ELEMS = 4096, N_LANES = 32 };
 
@@ -35,6 +38,8 @@ typedef struct moments {
 typedef struct adamw {
     host_optimizer_t base;
     moments_t *list; /* [base.params->n] */
+    zo_t *cut;       /* of the gradients, for the norm; NULL: the host's own order */
+    float *whole;    /* [elements of the largest parameter] a gradient as fp32, with a cut */
     uint64_t n_steps, n_skipped;
 } adamw_t;
 
@@ -173,11 +178,31 @@ static void round_sum(const host_param_t *p, moments_t *s) {
         s->sum[i] = host_float_from_bfloat16(host_bfloat16_from_float(s->sum[i]));
 }
 
+/* "Sums that decide" of plugin/SCHEDULE.md. */
+static double documented_squares(const adamw_t *self, size_t param) {
+    const host_param_t *p = &self->base.params->list[param];
+    double lanes[32] = {0.0};
+    uint64_t n_units = 0;
+    for (size_t first = 0; first < p->n_elems; first += CHUNK_ELEMS) {
+        size_t n = chunk_n(p, first);
+        float scratch[CHUNK_ELEMS];
+        memcpy(self->whole + first, gradient_chunk(p, &self->list[param], first, n, scratch), n * sizeof(float));
+    }
+    for (uint32_t i = 0; i < zo_n_matrices(self->cut); i++) {
+        zo_matrix_info_t x;
+        zo_matrix_info(self->cut, i, &x);
+        if (x.param == param)
+            zo_take_squares(lanes, &n_units, self->whole + x.first, x.rows, x.cols, 0);
+    }
+    return zo_lanes_sum(lanes);
+}
+
 static double global_norm(const adamw_t *self) {
     double sum = 0.0;
     for (size_t i = 0; i < self->base.params->n; i++)
         if (self->list[i].is_present)
-            sum += sum_of_squares(&self->base.params->list[i], &self->list[i]);
+            sum += self->cut != NULL ? documented_squares(self, i)
+                                     : sum_of_squares(&self->base.params->list[i], &self->list[i]);
     return sqrt(sum);
 }
 
@@ -233,6 +258,9 @@ static void adamw_destroy(host_optimizer_t *base) {
         free(s->v);
         free(s->sum);
     }
+    if (self->cut != NULL)
+        zo_destroy(self->cut);
+    free(self->whole);
     free(self->list);
     free(self);
 }
@@ -259,7 +287,28 @@ static int init_moments(const host_param_t *p, moments_t *s) {
     return 0;
 }
 
-int host_adamw_create(host_params_t *params, host_optimizer_t **out, glue_error_t *err) {
+/* The cut of the parameters as the plugin is told of them. */
+static int make_cut(adamw_t *self) {
+    const host_params_t *params = self->base.params;
+    zo_decl_t *decls = calloc(params->n, sizeof *decls);
+    const zo_config_t config = {.is_exact = 1, .update_interval = 1};
+    size_t largest = 1;
+    for (size_t i = 0; decls != NULL && i < params->n; i++) {
+        const host_param_t *p = &params->list[i];
+        decls[i] = (zo_decl_t){.ndim = (uint32_t)p->n_dims,
+                               .shape = {p->shape[0], p->shape[1]},
+                               .dtype = p->dtype == HOST_FLOAT32 ? ZO_F32 : ZO_BF16,
+                               .grad_dtype = p->dtype == HOST_FLOAT32 ? ZO_F32 : ZO_BF16,
+                               .visible = self->list[i].value};
+        largest = p->n_elems > largest ? p->n_elems : largest;
+    }
+    self->whole = malloc(largest * sizeof *self->whole);
+    self->cut = decls != NULL ? zo_create(&config, decls, (uint32_t)params->n) : NULL;
+    free(decls);
+    return self->whole != NULL && self->cut != NULL ? 0 : -1;
+}
+
+int host_adamw_create(host_params_t *params, int is_documented, host_optimizer_t **out, glue_error_t *err) {
     adamw_t *self = calloc(1, sizeof *self);
     if (self == NULL)
         return glue_fail(err, "adamw: out of memory");
@@ -270,6 +319,10 @@ int host_adamw_create(host_params_t *params, host_optimizer_t **out, glue_error_
             adamw_destroy(&self->base);
             return glue_fail(err, "adamw: out of memory for the state of %s", params->list[i].name);
         }
+    if (is_documented && make_cut(self) != 0) {
+        adamw_destroy(&self->base);
+        return glue_fail(err, "adamw: out of memory for the gradients' cut");
+    }
     *out = &self->base;
     return 0;
 }

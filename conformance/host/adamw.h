@@ -6,5 +6,6 @@
 
 #include "optimizer.h"
 
-/* The current values become the masters. Release with (*out)->ops->destroy. */
-int host_adamw_create(host_params_t *params, host_optimizer_t **out, glue_error_t *err);
+/* The current values become the masters. is_documented: the norm is summed as plugin/SCHEDULE.md says. Release with
+ * (*out)->ops->destroy. */
+int host_adamw_create(host_params_t *params, int is_documented, host_optimizer_t **out, glue_error_t *err);

@@ -10,8 +10,8 @@
 static const zc_option_t options[] = {
     ZC_OPTION("examples", ZC_TEXT, AT(examples_path), "FILE",
               "what to train on, and an encoder to fine-tune: what \"zf-conform examples\" wrote"),
-    ZC_OPTION("optimizer", ZC_CHOICE, AT(run.optimizer), "KIND", "adamw (the host's own) or plugin",
-              .choices = "adamw plugin"),
+    ZC_OPTION("optimizer", ZC_CHOICE, AT(run.optimizer), "KIND", "adamw (the host's own), documented (its norm as SCHEDULE.md sums it) or plugin",
+              .choices = "adamw documented plugin"),
     ZC_OPTION("plugin", ZC_TEXT, AT(run.plugin.plugin_path), "FILE",
               "libzfplugin.so (default: ZFPLUGIN_PATH, then the system's)"),
     ZC_OPTION("config", ZC_TEXT, AT(run.plugin.config_path), "FILE", "the plugin's INI file"),

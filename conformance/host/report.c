@@ -79,6 +79,17 @@ static double peak_rss_nbytes(void) {
     return kib != 0 ? 1024.0 * (double)kib : (double)NAN;
 }
 
+/* Of every parameter: what the model ended with. */
+static json_t *digests_json(const host_run_result_t *r) {
+    json_t *out = json_array();
+    char text[17];
+    for (size_t i = 0; i < r->n_digests; i++) {
+        (void)snprintf(text, sizeof text, "%016llx", (unsigned long long)r->digests[i]);
+        (void)json_array_append_new(out, json_string(text));
+    }
+    return out;
+}
+
 static json_t *report_json(const host_command_t *c, const host_examples_t *e, const host_run_result_t *r) {
     json_t *out = source_json(c, e);
     (void)json_object_set_new(out, "model", model_json(r));
@@ -91,6 +102,7 @@ static json_t *report_json(const host_command_t *c, const host_examples_t *e, co
     (void)json_object_set_new(out, "step_seconds", json_real(r->train.step_seconds));
     (void)json_object_set_new(out, "peak_rss_bytes", number_json(peak_rss_nbytes()));
     (void)json_object_set_new(out, "counters", counters_json(r));
+    (void)json_object_set_new(out, "digests", digests_json(r));
     (void)json_object_set_new(out, "losses", numbers_json(r->train.losses, r->train.n_steps));
     return out;
 }

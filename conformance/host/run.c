@@ -5,6 +5,7 @@
 #include "adamw.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void host_run_defaults(host_run_options_t *out) {
@@ -54,7 +55,7 @@ static int make_optimizer(const host_run_options_t *o, host_model_t *model, host
     host_plugin_options_t plugin = o->plugin;
     plugin.compute = o->compute;
     return o->optimizer == HOST_OPTIMIZER_PLUGIN ? host_plugin_create(&model->params, &plugin, out, err)
-                                                 : host_adamw_create(&model->params, out, err);
+                                                 : host_adamw_create(&model->params, o->optimizer == HOST_OPTIMIZER_DOCUMENTED, out, err);
 }
 
 static void describe_optimizer(host_optimizer_t *optimizer, host_run_result_t *out) {
@@ -62,6 +63,25 @@ static void describe_optimizer(host_optimizer_t *optimizer, host_run_result_t *o
     (void)snprintf(out->optimizer_name, sizeof out->optimizer_name, "%s%s%s", optimizer->ops->name,
                    is_plugin ? " " : "", is_plugin ? host_plugin_version(optimizer) : "");
     out->n_counters = optimizer->ops->counters(optimizer, out->counters);
+}
+
+/* FNV-1a of 64 bits. */
+static uint64_t digest_of(const host_param_t *p) {
+    const unsigned char *bytes = p->value;
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < p->n_elems * host_dtype_nbytes(p->dtype); i++)
+        h = (h ^ bytes[i]) * 0x100000001b3u;
+    return h;
+}
+
+static int digest_all(const host_model_t *model, const host_run_options_t *o, host_run_result_t *out, glue_error_t *err) {
+    out->n_digests = o->compute != NULL ? 0 : model->params.n;
+    out->digests = calloc(model->params.n, sizeof *out->digests);
+    if (out->digests == NULL)
+        return glue_fail(err, "out of memory for digests");
+    for (size_t i = 0; i < out->n_digests; i++)
+        out->digests[i] = digest_of(&model->params.list[i]);
+    return 0;
 }
 
 int host_run(const host_examples_t *e, const host_run_options_t *o, host_run_result_t *out, glue_error_t *err) {
@@ -79,7 +99,9 @@ int host_run(const host_examples_t *e, const host_run_options_t *o, host_run_res
         goto err_model;
     if (host_train(&model, optimizer, &e->train, &o->train, &result.train, err) != 0)
         goto err_optimizer;
-    st = host_evaluate(&model, optimizer, &e->dev, &result.dev, err);
+    st = digest_all(&model, o, &result, err);
+    if (st == 0)
+        st = host_evaluate(&model, optimizer, &e->dev, &result.dev, err);
     if (st == 0 && e->second_dev.n_rows > 0)
         st = host_evaluate(&model, optimizer, &e->second_dev, &result.second_dev, err);
     describe_optimizer(optimizer, &result);
@@ -95,6 +117,7 @@ err_model:
 }
 
 void host_run_result_free(host_run_result_t *result) {
+    free(result->digests);
     host_train_result_free(&result->train);
     host_predictions_free(&result->dev);
     host_predictions_free(&result->second_dev);

@@ -6,7 +6,11 @@
 #include "plugin_opt.h"
 #include "train.h"
 
-typedef enum host_optimizer_kind { HOST_OPTIMIZER_ADAMW, HOST_OPTIMIZER_PLUGIN } host_optimizer_kind_t;
+typedef enum host_optimizer_kind {
+    HOST_OPTIMIZER_ADAMW,
+    HOST_OPTIMIZER_DOCUMENTED,
+    HOST_OPTIMIZER_PLUGIN
+} host_optimizer_kind_t;
 
 typedef struct host_run_options {
     host_optimizer_kind_t optimizer;
@@ -27,6 +31,8 @@ typedef struct host_run_result {
     host_counter_t counters[HOST_MAX_COUNTERS];
     size_t n_counters;
     char optimizer_name[64]; /* "adamw", "plugin 0.1.0" */
+    uint64_t *digests;       /* [n_digests] of each parameter's values after the last step; on a device 0 of them */
+    size_t n_digests;
 } host_run_result_t;
 
 /* One run. *out is written on success only; release with host_run_result_free. */

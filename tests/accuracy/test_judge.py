@@ -137,6 +137,22 @@ class Figures(unittest.TestCase):
         self.assertEqual(runs.last_quarter([3.0]), 3.0)
 
 
+class Weights(unittest.TestCase):
+    def test_one_tensor_of_other_bits_is_no_longer_exact(self):
+        report = {"digests": ["a", "b"], "losses": [0.5] * 20, "model": {"parameters": 1000}}
+        other = {**report, "digests": ["a", "c"]}
+        same = judge.same_weights([report, report], [report], True)
+        self.assertEqual((same["conforms"], same["differ"], same["seeds"]), (True, 0, 1))
+        self.assertIn("PASS: 0 of 1000 differ from AdamW as documented after step 20", text.weights_lines({"weights": same})[0])
+        wrong = judge.same_weights([report], [other], True)
+        self.assertEqual((wrong["conforms"], wrong["differ"]), (False, 1))
+        self.assertIn("FAIL: 1 of 2 tensors differ", text.weights_lines({"weights": wrong})[0])
+        good = {"metric": {"verdict": "PASS"}, "start": {"conforms": True}}
+        self.assertEqual(judge.exit_status([{**good, "weights": wrong}, good], True), 1)
+        self.assertTrue(judge.same_weights([report], [other], False)["conforms"], "settings of the user's own are shown, not judged")
+        self.assertEqual(text.weights_lines({"weights": judge.same_weights([{**report, "digests": []}], [report], True)}), [])
+
+
 class Learned(unittest.TestCase):
     """What AdamW's runs must have done before equal scores say something."""
 

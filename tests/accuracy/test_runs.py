@@ -78,14 +78,14 @@ class Campaign(StandIn):
 
     def test_finished_runs_are_not_repeated(self):
         first = self.start()
-        self.assertEqual((first.returncode, len(self.started())), (0, 7), first.stderr)
-        self.assertIn("7 of 7: ZenFlow, seed 3: accuracy 83.00", first.stderr)
+        self.assertEqual((first.returncode, len(self.started())), (0, 8), first.stderr)
+        self.assertIn("8 of 8: ZenFlow, seed 3: accuracy 83.00", first.stderr)
         again = self.start()
-        self.assertEqual((again.returncode, len(self.started()), again.stdout), (0, 7, first.stdout))
-        self.assertIn("7 of 7 runs are kept from before, 0 to do", again.stderr)
+        self.assertEqual((again.returncode, len(self.started()), again.stdout), (0, 8, first.stdout))
+        self.assertIn("8 of 8 runs are kept from before, 0 to do", again.stderr)
         more = self.start("--set", "zenflow.topk_ratio=0.2")
         self.assertEqual(more.returncode, 0, more.stderr)
-        self.assertEqual(len(self.started()), 7 + 4)  # AdamW's runs are anybody's
+        self.assertEqual(len(self.started()), 8 + 4)  # AdamW's runs are anybody's
         self.assertIn("ZenFlow is set by zenflow.topk_ratio=0.2", more.stdout)
 
     def test_an_interrupted_campaign_goes_on(self):
@@ -99,7 +99,7 @@ class Campaign(StandIn):
             kept = {p.name: p.stat().st_mtime_ns for p in (out / "runs").glob("*.json")}
             process.send_signal(how)
             _, said = process.communicate(timeout=DEADLINE_S)
-            self.assertEqual((process.returncode, len(kept)), (status, 4), said)
+            self.assertEqual((process.returncode, len(kept)), (status, 5), said)
             if how == signal.SIGKILL:
                 os.kill(child, signal.SIGKILL)
             wait_until(lambda: not is_alive(child), "the end of the run under way")
@@ -108,7 +108,7 @@ class Campaign(StandIn):
             done = subprocess.run([*self.command[:5], str(out), *self.command[6:]], capture_output=True, text=True, env=self.environment,
                                   check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("4 of 7 runs are kept from before, 3 to do", done.stderr)
+            self.assertIn("5 of 8 runs are kept from before, 3 to do", done.stderr)
             self.assertEqual({n: t for n, t in ((p.name, p.stat().st_mtime_ns) for p in (out / "runs").iterdir()) if n in kept}, kept)
 
     def test_a_plugin_that_trains_wrongly_does_not_conform(self):
