@@ -159,8 +159,8 @@ typedef struct zf_bind_args {
     const void *next;    /* zf_chained_t, or NULL */
 } zf_bind_args_t;
 
-/* The memory plan. Its parts are zf.plan/0's (zf/ext/draft/plan.h). */
-typedef struct zf_bind_report { /* output struct: what was planned and allocated */
+/* What was planned and allocated. Its parts are zf.plan/0's (zf/ext/draft/plan.h). */
+typedef struct zf_bind_report { /* output struct */
     uint32_t struct_size;
     uint32_t reserved0;
     uint64_t host_nbytes;   /* host memory: all of it, with what several ranks exchange there */
@@ -355,7 +355,7 @@ typedef struct zf_plugin {
 
     /* Gradients are ready in stream order. All items or none are taken. Their memory is read and never written; it is
      * borrowed until *out_done; with out_done = NULL until the coming step's own report (HOST_THREAD without
-     * ASYNC_READ: until the call returns).
+     * ASYNC_READ or LENT: until the call returns), and with LENT until the values of that step are in place.
      * [hook] State: bound, active, quiesced; afterwards active. */
     zf_status_t (*grads_ready)(zf_instance_t *instance, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
                                const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err);
