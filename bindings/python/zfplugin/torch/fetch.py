@@ -85,7 +85,7 @@ class Fetcher:
     def _look(self, ids):
         """Those of ids that somebody else wrote."""
         if not self.instance.place.is_stream:
-            return set(self.table.find_edited([i for i in ids if not self.table.is_gone(i)]))
+            return set(self.table.find_edited([i for i in ids if not self.table.is_gone(i)], is_quick=True))
         if not self.edited and torch.is_grad_enabled() and self.table.is_untouched():
             return set()  # what is written all the same, the plugin leaves out
         if self.edited is None or self.edited:  # what was found may have been written back

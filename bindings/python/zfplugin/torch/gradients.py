@@ -9,7 +9,10 @@ backward (early replay), into memory of its own, and sends the gradient to other
 place that left the contents as they were (clipping by a factor of 1) is no difference; after two, something else may have been read between
 them. What is written past the version counter (.data, numpy) and undone before step leaves no trace, though the plugin may have read it.
 
-On a stream (CUDA) a digest would make the CPU wait in the middle of backward. So there gradients are read at step() unless overlap=True
+A gradient on a device that torch alone reaches (carried.py) is copied into its place in host memory first, in its hook where copies run beside
+the trainer's kernels, and goes on from there once it has arrived. Its digest is made on the device.
+
+On the plugin's own CUDA backend a digest would make the CPU wait in the middle of backward. So there gradients are read at step() unless overlap=True
 says that nobody writes them through .data or numpy; a gradient is shipped on the stream on which it was added to .grad, and is free, in
 stream order, with the step.
 
@@ -77,13 +80,13 @@ class GradientFeed:
         self.is_alone, self.agree = agree is None, agree
         self.is_releasing = n_releasing > 0  # .grad is None once it was shipped
         if overlap is None:  # on a CPU alone it costs more than it hides: every gradient is read once more for its digest
-            overlap = not self.is_alone and not self.place.is_stream
+            overlap = table.mirrors.are_beside(table.trained) if table.is_carried else not self.is_alone and not self.place.is_stream
         self.is_shipping = overlap or self.is_releasing
         self.fixed_count = n_releasing or None
         self.begin = None               # called before the first delivery of a step during backward
         self.released = []              # no longer the gradient, but perhaps still being read
-        self.released_nbytes = 0
-        self.being_read = set()         # ids of those whose gradient came from a device: its place may be being read
+        self.being_read = set()         # ids of those whose gradient comes from a device: its place is written or read
+        self.on_its_way = []            # (events, id, flags, gradient) of those that are being copied into their places
         self.lent, self.in_flight = [], []  # given back by the trainer: of the open bucket; [(fence, tensors, bytes)] of shipped ones
         self.gradients, self.handles = [], []
         self.has_warned = False
@@ -98,7 +101,7 @@ class GradientFeed:
         self.gradients = [_Gradient(*learned.get(name, (self.fixed_count or 1, 0))) for name in table.names]
         for i in (i for ids in self.tied_sets for i in ids):
             self.gradients[i].expected = NEVER
-        is_shipping = self.is_shipping and (self.bucket.has_digests() or self.place.is_stream) and not is_on_its_way(table.spread)
+        is_shipping = self.is_shipping and (table.is_carried or (self.bucket.has_digests() or self.place.is_stream) and not is_on_its_way(table.spread))
         self.is_shipping = not self._is_said_by_one(not is_shipping)
         self.instance.keepalive = (self.gradients, self.released, table)
         self.at_rest = []               # frozen, and without a gradient in the last step
@@ -157,10 +160,10 @@ class GradientFeed:
         if self.is_releasing:
             self._hand_over(i, param)
         elif i not in self.table.turned and self._is_in_place(i, param):  # else step() delivers another one
-            if self.released_nbytes > sum(self.bucket.nbytes):
+            if len(self.released) > len(self.gradients):
                 self._release_all()
             self._say_first()
-            self._collect(i, grad_of(param), _FINAL)
+            self._begin(i, grad_of(param), _FINAL)
             if self.bucket.is_full():
                 self._ship()
 
@@ -181,8 +184,8 @@ class GradientFeed:
         self._say_first()
         if i in self.table.turned:
             param.grad.neg_()
-        self._collect(i, param.grad, _PART | (_abi.GRAD_LAST if is_last else _abi.GRAD_MORE))
-        if not is_carried(of.held):
+        self._begin(i, param.grad, _PART | (_abi.GRAD_LAST if is_last else _abi.GRAD_MORE))
+        if not self._is_copied(of.held):
             self.lent.append((of.held, of.storage))
         of.let_go()
         param.grad = None
@@ -205,8 +208,39 @@ class GradientFeed:
             self.instance.wait(fence)
             self.in_flight.pop(0)
 
-    def _collect(self, i, grad, flags):
-        """Adds a gradient to the bucket."""
+    def _begin(self, i, grad, flags):
+        """Adds a gradient to the bucket, or one on a device to those that are on their way into host memory."""
+        if not self._is_copied(grad):
+            self._collect(i, grad, flags)
+            return
+        self.bucket.check(i, grad)
+        if i in self.being_read:
+            self._release_all()
+        of, mirrors = self.gradients[i], self.table.mirrors
+        flags |= _abi.GRAD_REPLACE if of.held is not None else 0
+        self.on_its_way.append((mirrors.send([(self.table.params[i], grad)]), i, flags, grad))
+        self.being_read.add(i)
+        self._note(i, grad)
+        of.digest = mirrors.remember(grad)
+        self._arrive()
+
+    def _is_copied(self, grad):
+        """Whether the plugin reads it in its place in host memory."""
+        return not self.place.is_stream and is_carried(grad)
+
+    def _arrive(self, is_all=False):
+        """What has come into host memory goes into the bucket. is_all: waits for the rest."""
+        while self.on_its_way:
+            events, i, flags, _ = self.on_its_way[0]
+            if not is_all and not all(event.query() for event in events):
+                return
+            for event in events:
+                event.synchronize()
+            self.bucket.add(i, self.table.mirrors.place(self.table.params[i]), flags, None)
+            self.on_its_way.pop(0)
+
+    def _collect(self, i, grad, flags, read=None):
+        """Adds a gradient to the bucket. read: where it was copied to."""
         current = self.place.current() if self.place.is_stream else None
         if self.bucket.is_open_on_another(current):
             self._ship()
@@ -214,34 +248,42 @@ class GradientFeed:
             grad = grad.resolve_neg()
         of = self.gradients[i]
         self.bucket.check(i, grad)
-        self.bucket.add(i, self._in_host_memory(i, grad), flags | (_abi.GRAD_REPLACE if of.held is not None else 0), current)
-        if of.held is not None:
-            self._release(i)
+        self.bucket.add(i, grad if read is None else read, flags | (_abi.GRAD_REPLACE if of.held is not None else 0), current)
+        self._note(i, grad)
         if self.place.is_stream:
             self.place.keep(grad)
+
+    def _note(self, i, grad):
+        """It is what step() compares with."""
+        of = self.gradients[i]
+        if of.held is not None:
+            self._release(i)
         of.held, of.storage, of.address = grad, grad.untyped_storage(), grad.data_ptr()
         of.version = math.nan if grad.is_inference() else grad._version
         of.fired_at = of.fired
 
-    def _in_host_memory(self, i, grad):
-        """A gradient on a device comes into its place, once nobody reads what was there."""
-        if self.place.is_stream or not is_carried(grad):
-            return grad
-        if i in self.being_read:
+    def _copied(self, grads):
+        """{id: gradient}: those on devices are copied into their places, once nobody reads what was there. {id: where it is}."""
+        copied, mirrors, params = [i for i, grad in grads.items() if self._is_copied(grad)], self.table.mirrors, self.table.params
+        for i in copied:
+            self.bucket.check(i, grads[i])
+        if not self.being_read.isdisjoint(copied):
             self._release_all()
-        self.being_read.add(i)
-        return self.table.mirrors.bring(self.table.params[i], grad)
+        self.being_read.update(copied)
+        for event in mirrors.send([(params[i], grads[i]) for i in copied]):
+            event.synchronize()
+        return {i: mirrors.place(params[i]) for i in copied}
 
     def _release(self, i):
         """Something else will be this gradient; what was may still be being read."""
         of = self.gradients[i]
-        if not is_carried(of.held):
+        if not self._is_copied(of.held):
             self.released.append((of.held, of.storage))
-            self.released_nbytes += self.bucket.nbytes[i]
         of.let_go()
 
     def _release_all(self):
         """Waits for the reads in flight: backwards without a step would keep one gradient each."""
+        self._arrive(is_all=True)
         self._ship()
         self.instance.drain()
         self._forget_reads()
@@ -249,7 +291,6 @@ class GradientFeed:
     def _forget_reads(self):
         self.released.clear()
         self.being_read.clear()
-        self.released_nbytes = 0
 
     def _ship(self, is_last=False):
         """Ships the bucket, and notes what it holds; is_last: nothing can change it any more."""
@@ -269,6 +310,7 @@ class GradientFeed:
             self.lent = []
             self._free(IN_FLIGHT_NBYTES)
         if not is_last:
+            ids = [i for i in ids if i not in self.being_read]
             for i, digest in zip(ids, bucket.digests(ids)):
                 self.gradients[i].digest = digest
 
@@ -311,6 +353,7 @@ class GradientFeed:
                 self.discard()
                 self.forget_firings()
                 raise problem
+            self._arrive(is_all=True)
             present, late, changed, is_withdrawn = self._compare()
             if not present and self.is_alone:  # else another rank may have some
                 raise errors.GradientError("step: no part of a parameter in this process has a gradient: call backward() before step(), "
@@ -319,9 +362,7 @@ class GradientFeed:
                 self.discard()
                 late, changed = present, []
             in_sets, params = {i for ids in self.tied_sets for i in ids}, self.table.params
-            for i in (*late, *changed):
-                if i not in in_sets:
-                    self._collect(i, self._to_deliver(i), _AT_STEP)
+            self._collect_all({i: self._to_deliver(i) for i in (*late, *changed) if i not in in_sets}, dict.fromkeys(late + changed, _AT_STEP))
             self._ship(is_last=True)
             for ids in self.tied_sets:
                 self._ship_tied([i for i in ids if params[i].grad is not None])
@@ -354,9 +395,9 @@ class GradientFeed:
                     same.append(i)
                 elif not (is_in_place and i in pending):  # it has not been read yet
                     changed.append(i)
-        carried = {i for i in same if self.table.is_carried and is_carried(self.gradients[i].held)}
-        changed += [i for i in carried if not self.table.mirrors.has_brought(self.table.params[i], self.gradients[i].held)]
-        same = [i for i in same if i not in carried]
+        copied = [i for i in same if self._is_copied(self.gradients[i].held)]
+        changed += self.table.mirrors.have_changed([(i, self.table.params[i], self.gradients[i].held, self.gradients[i].digest) for i in copied])
+        same = [i for i in same if i not in self.being_read]
         changed += [i for i, now in zip(same, self.bucket.digests(same)) if now != self.gradients[i].digest]
         return present, late, changed, is_withdrawn
 
@@ -395,18 +436,25 @@ class GradientFeed:
         grad = grad_of(self.table.params[i])
         return grad.neg() if i in self.table.turned else grad
 
+    def _collect_all(self, grads, flags):
+        """{id: gradient}, {id: its flags}; copies from devices are waited for together."""
+        read = self._copied(grads)
+        for i, grad in grads.items():
+            self._collect(i, grad, flags[i], read.get(i))
+
     def _ship_tied(self, ids):
         """Parameters on one storage have one gradient: the sum of theirs."""
-        for i in ids:
-            if i != ids[0] and self.gradients[i].held is not None:
+        for i in ids[1:]:
+            if self.gradients[i].held is not None:
                 self._release(i)  # what is held is replaced by the first one's; parts must add up
-            flags = _PART | (_abi.GRAD_LAST if i == ids[-1] else _abi.GRAD_MORE)
-            self._collect(i, self._to_deliver(i), flags | (_abi.GRAD_REPLACE if i == ids[0] else 0))
+        flags = {i: _PART | (_abi.GRAD_LAST if i == ids[-1] else _abi.GRAD_MORE) | (_abi.GRAD_REPLACE if i == ids[0] else 0) for i in ids}
+        self._collect_all({i: self._to_deliver(i) for i in ids}, flags)
         self._ship(is_last=True)
 
     def discard(self):
         """Drops everything that was delivered since the last step."""
         self.is_first, self.lent, self.problem = True, [], None
+        self._arrive(is_all=True)
         self.bucket.clear()
         args = _abi.StepArgs(struct_size=C.sizeof(_abi.StepArgs), flags=_abi.STEP_DISCARD,
                              stream=C.addressof(self.instance.stream))

@@ -29,7 +29,8 @@ from .. import _abi, errors, tensors
 from ..instance import Param
 from ..places import HOST_THREAD
 from . import cut, experts
-from .carried import Mirrors, is_carried, words_of
+from .carried import Mirrors, is_carried
+from .lanes import words_of
 from .processes import declared
 from .ranks import number_of
 
@@ -162,6 +163,8 @@ class ParameterTable:
             _check(param, name, is_frozen, place)
         self.place, self.mirrors = place, mirrors or Mirrors()
         self.is_carried = not place.is_stream and any(is_carried(cut.local(p)) for p, is_frozen in zip(self.params, self.frozen) if not is_frozen)
+        if self.is_carried:
+            self.mirrors.prepare(p for p, is_frozen in zip(self.params, self.frozen) if not is_frozen)
         self.turned = frozenset()  # ids of those whose groups maximize
         self.trainable = [(i, p) for i, p in enumerate(self.params) if not self.frozen[i]]
         self.spread = cut.spread_of(self.trained, [self.names[i] for i, _ in self.trainable])
@@ -303,6 +306,7 @@ class ParameterTable:
         _increment_versions([cut.local(self.params[i]) for i in ids])
         for i in ids:
             self.versions[i] = params[i]._version
+        self.mirrors.say_written(self.params[i] for i in ids)
 
     def put_edits(self, edits):
         """{id: values} into the weights, as if somebody else had written them, whatever stood there before."""
@@ -311,10 +315,10 @@ class ParameterTable:
         self.push(edits)
         self.put(edits)
 
-    def pull(self, ids):
+    def pull(self, ids, is_quick=False):
         """What somebody wrote on a device of these is in their mirrors."""
         if self.is_carried:
-            self.mirrors.pull(self.params[i] for i in ids if not self.frozen[i])
+            self.mirrors.pull((self.params[i] for i in ids if not self.frozen[i]), is_quick)
 
     def push(self, ids=()):
         """What was written into mirrors, of these and of those noted before, comes to the devices."""
@@ -337,10 +341,10 @@ class ParameterTable:
                 edited[i] = p
         return edited
 
-    def find_edited(self, ids, hold=False):
+    def find_edited(self, ids, hold=False, is_quick=False):
         """Those of ids whose bound memory somebody else wrote since, in order. hold: the plugin leaves these alone until
-        it is asked about them again."""
-        self.pull(ids)
+        it is asked about them again. is_quick: on a device what nothing tells of may be found another time."""
+        self.pull(ids, is_quick)
         asked = [i for i in ids if not self.frozen[i] and self.shapes[i].numel()]
         params = self.now()
         edited = self.instance.written(asked, _abi.WRITTEN_HOLD if hold else _abi.WRITTEN_LOOK) if self.told.has_digests else \

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies beside the trainer's kernels, on a device of torch's that has no streams (Vulkan) and gets stand-ins for them here.
+
+Model: what a side stream is given to copy is done late: up to an event that somebody waits for, or by chance when one is asked; what it
+copies from is read then. A copy that is not behind the current stream, or whose source was let go, copies NaN. The current stream computes at
+once, so with the same gradients the weights are the bits of a run on the CPU, and planted faults change them.
+"""
+import contextlib
+import copy
+import random
+import weakref
+from unittest import mock
+
+import support
+from support import HYPER, TorchTest, torch
+from test_torch_carried import VULKAN, setUpModule, tearDownModule  # noqa: F401
+
+import torchvulkan
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from zfplugin import errors
+from zfplugin.torch import gradients, lanes
+
+
+class Stream:
+    """Of the device; the current one computes at once."""
+
+    faults = ()
+
+    def __init__(self, device=None):
+        self.queue, self.is_behind = [], False
+
+    def wait_stream(self, other):
+        other.run()
+        self.is_behind = "nothing waits" not in Stream.faults
+
+    def run(self, until=None):
+        """What was given to it, up to an event."""
+        while self.queue and (until is None or not until.is_over):
+            self.queue.pop(0)()
+
+    def add_copy(self, to, values):
+        torch.autograd.graph.increment_version([to])
+        is_behind, values = self.is_behind, weakref.ref(values)
+
+        def act():
+            found = values() if is_behind else None
+            if found is None:
+                to.data.fill_(torch.nan)
+            else:
+                to.data.copy_(found.data)
+        self.queue.append(act)
+
+
+class Event:
+    chance = random.Random(1)
+
+    def __init__(self):
+        self.is_over, self.stream = False, None
+
+    def record(self, stream):
+        self.stream = stream
+        stream.queue.append(lambda: setattr(self, "is_over", True))
+
+    def query(self):
+        for _ in range(Event.chance.randrange(4)):
+            if self.stream.queue:
+                self.stream.queue.pop(0)()
+        return self.is_over
+
+    def synchronize(self):
+        if "no event is waited for" not in Stream.faults:
+            self.stream.run(self)
+
+
+class _Copies(TorchFunctionMode):
+    def __init__(self, stream):
+        super().__init__()
+        self.stream = stream
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is not torch.Tensor.copy_:
+            return function(*args, **(kwargs or {}))
+        self.stream.add_copy(*args[:2])
+        return args[0]
+
+
+CURRENT = Stream()
+
+
+@contextlib.contextmanager
+def stream(of):
+    with _Copies(of):
+        yield
+    of.is_behind = False
+
+
+class Given(nn.Module):
+    """The gradient of its weight is what its forward is given, to the bit."""
+
+    def __init__(self, *shape):
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-1, 1, max(1, torch.Size(shape).numel())).reshape(shape))
+
+    def forward(self, grad):
+        return (self.weight * grad).sum()
+
+
+def model():
+    return nn.ModuleList([Given(64, 48), Given(48), Given(300, 64), Given(), Given(7, 5, 3)])
+
+
+class Lanes(TorchTest):
+    def setUp(self):
+        super().setUp()
+        for name, of in (("Stream", Stream), ("Event", Event), ("stream", stream), ("current_stream", lambda device=None: CURRENT)):
+            patch = mock.patch.object(torchvulkan, name, of, create=True)
+            patch.start()
+            self.addCleanup(patch.stop)
+        Stream.faults = ()
+        Event.chance.seed(1)
+
+    def run_beside_the_cpu(self, act=None, n_steps=8, n_backwards=1, edit=None, **options):
+        """act(model, step) between backward and step, whose gradients the CPU gets; edit(model, step) after the step, on both. The optimizer,
+        and whether all weights were the same after each step."""
+        here, is_same = model().to(VULKAN), True
+        there = copy.deepcopy(here).cpu()
+        opt, plain = self.zenflow(here, model=here, **{**HYPER, **options}), self.zenflow(there, **{**HYPER, "clip_norm": options.get("clip_norm", 0)})
+        with mock.patch("zfplugin.torch.bucket.BUCKET_PARAMS", 1):
+            for step in range(n_steps):
+                generator, kept = torch.Generator().manual_seed(step), {}
+                for _ in range(n_backwards):
+                    for name, layer in enumerate(here):
+                        grad = torch.randn(layer.weight.shape, generator=generator)
+                        kept[name] = kept.get(name, 0) + grad
+                        if name != 1 or step % 3 != 1:
+                            layer(grad.to(VULKAN)).backward()
+                if act is not None:
+                    act(here, step)
+                for number, (mine, theirs) in enumerate(zip(here, there)):
+                    grad = mine.weight.grad.cpu() if mine.weight.grad is not None else kept[number] if options.get("release_gradients") else None
+                    theirs.weight.grad = None if number == 1 and step % 3 == 1 else grad
+                opt.step()
+                opt.zero_grad()
+                plain.step()
+                for of in (here, there) if edit is not None else ():
+                    opt.synchronize()
+                    edit(of, step)
+                opt.synchronize()
+                CURRENT.run()
+                is_same = is_same and all(torch.equal(p.detach().cpu(), q) for p, q in zip(here.parameters(), there.parameters()))
+        return opt, is_same
+
+    def check(self, act=None, **options):
+        opt, is_same = self.run_beside_the_cpu(act, **options)
+        self.assertTrue(is_same)
+        return opt
+
+    def test_plain_accumulated_given_back_and_fetched(self):
+        n_early = []
+
+        def count(of, step):
+            n_early.append(sum(seen.held is not None for seen in self.made[0]._binding.feed.gradients) if step else 0)
+        opt = self.check(count)
+        self.assertEqual(n_early, [0, 4, 5, 5, 4, 5, 5, 4])  # all but before the first step
+        self.assertEqual(opt.stats()["lost_overlap_nbytes"], 0)
+        self.check(n_backwards=2)
+        self.check(release_gradients=True)
+        self.check(release_gradients=2, n_backwards=2)
+        self.check(fetch=True)
+        self.check(overlap=False)
+        self.check(clip_norm=0.5)
+
+    def test_gradients_changed_after_their_hook(self):
+        def clip(of, step):
+            nn.utils.clip_grad_norm_(of.parameters(), 0.5 if step % 2 else 1e6)
+
+        def past_the_counter(of, step):
+            of[2].weight.grad.data.neg_()
+            of[0].weight.grad.data.copy_(of[0].weight.grad.flip(0))
+
+        def columns(of, step):
+            of[0].weight.grad.data.copy_(of[0].weight.grad.flip(1))
+            of[4].weight.grad = of[4].weight.grad * 2
+
+        for act in (clip, past_the_counter, columns):
+            self.check(act)
+
+    def test_weights_written_on_the_device(self):
+        def edit(of, step):
+            if step % 2:
+                of[0].weight.data[5].clamp_(-0.1, 0.1)
+            if step == 4:
+                of[2].weight.data = of[2].weight.data.flip(0)
+        for options in ({}, {"fetch": True}):
+            self.check(edit=edit, **options)
+
+    def test_a_capture_is_refused(self):
+        of = model().to(VULKAN)
+        opt = self.zenflow(of)
+        opt.bind()
+        for layer in of:
+            layer(torch.ones(layer.weight.shape, device=VULKAN)).backward()
+        with mock.patch.object(torchvulkan, "is_current_stream_capturing", lambda: True, create=True), \
+                self.assertRaisesRegex(errors.StateError, "graph is being captured"):
+            opt.step()
+
+    def test_planted_faults(self):
+        """Each is seen by the weights."""
+        begin = gradients.GradientFeed._begin
+
+        def lets_go(feed, i, grad, flags):
+            begin(feed, i, grad, flags)
+            feed.on_its_way[:] = [(events, i, flags, None) for events, i, flags, _ in feed.on_its_way]
+
+        for fault in ("nothing waits", "no event is waited for"):
+            Stream.faults = (fault,)
+            _, is_same = self.run_beside_the_cpu()
+            self.assertFalse(is_same, fault)
+        Stream.faults = ()
+        with mock.patch.object(gradients.GradientFeed, "_begin", lets_go):
+            self.assertFalse(self.run_beside_the_cpu(release_gradients=True)[1], "memory given back under a copy")
+        with mock.patch.object(lanes.Side, "copy_up", lambda lane, pairs: lane._enqueue(pairs)):
+            self.assertFalse(self.run_beside_the_cpu()[1], "values read before they came")
+
+    def test_memory_of_copies(self):
+        """Laid out as what is copied; where it is page-locked at most an eighth more than is needed."""
+        tensors = [torch.empty(100, 7), torch.empty(64, 48).t(), torch.empty(0), torch.empty(()), torch.empty(10, 10)[:, ::2],
+                   *(torch.empty(1000, n, dtype=torch.bfloat16) for n in range(100, 2000, 100))]
+        blocks, empty = [], torch.empty
+
+        def count(*shape, pin_memory=False, **options):
+            made = empty(*shape, **options)
+            if pin_memory:
+                blocks.append(made.nbytes)
+            return made
+        with mock.patch.object(torch, "empty", count):
+            for is_pinned in (True, False):
+                found = lanes.host_memory(tensors, is_pinned)
+                for mine, of in zip(found, tensors):
+                    self.assertEqual((mine.shape, mine.dtype, mine.device.type), (of.shape, of.dtype, "cpu"))
+                    mine.fill_(1)
+        self.assertEqual(found[1].stride(), tensors[1].stride())
+        self.assertTrue(all(n & (n - 1) == 0 for n in blocks))
+        self.assertLess(sum(blocks), 1.125 * sum(of.nbytes for of in tensors) + (1 << 20))
