@@ -99,6 +99,23 @@ class HuggingFace(TorchTest):
             self.assertLessEqual(FIGURES, set(entry))
             self.assertGreater(entry["zenflow/host_mib"], 0)
 
+    @mock.patch("zfplugin.torch.bucket.BUCKET_PARAMS", 1)
+    def test_the_plugin_clips_in_its_place(self):
+        """With gradients that travel during backward: none travels twice, and the weights and logged norms are AdamW's."""
+        arguments = {"max_grad_norm": 0.05, "lr_scheduler_type": "constant"}
+        with tempfile.TemporaryDirectory() as out:
+            theirs, _, reference = self.make(out, lambda model: torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.0), **arguments)
+            reference.train()
+            for own in (0.0, 0.05):
+                ours, opt, trainer = self.make(out, lambda model, own=own: self.zenflow(
+                    model, lr=2e-3, weight_decay=0.0, clip_norm=own, overlap=True), **{**arguments, "max_grad_norm": own and 7.0 or 0.05})
+                trainer.train()
+                self.assert_same(ours, theirs, 1e-4)
+                self.assertEqual((opt.stats()["lost_overlap_nbytes"], trainer.args.max_grad_norm), (0, own and 7.0 or 0.05))
+                norms = [[entry["grad_norm"] for entry in of.state.log_history if "loss" in entry] for of in (trainer, reference)]
+                torch.testing.assert_close(*map(torch.tensor, norms), rtol=1e-4, atol=0)
+                self.assertLess(opt.last_report.clip_factor, 0.5)
+
     def test_another_optimizer_is_said(self):
         from zfplugin.torch.trainer import ZenFlowCallback
         with tempfile.TemporaryDirectory() as out:
@@ -110,7 +127,7 @@ class HuggingFace(TorchTest):
 
 @needs("transformers", "lightning")
 class Lightning(TorchTest):
-    def fit(self, out, optimizer=None, callbacks=(), **more):
+    def fit(self, out, optimizer=None, callbacks=(), is_ours=True, **more):
         import lightning
         from tiny import Language, model_of
         from zfplugin.torch.lightning import ZenFlowCallback
@@ -133,7 +150,7 @@ class Lightning(TorchTest):
 
         module = Module()
         trainer = lightning.Trainer(accelerator="cpu", max_steps=11, logger=False, enable_progress_bar=False, default_root_dir=out,
-                                    enable_model_summary=False, callbacks=[ZenFlowCallback(), *callbacks], **more)
+                                    enable_model_summary=False, callbacks=[*([ZenFlowCallback()] if is_ours else []), *callbacks], **more)
         trainer.fit(module, torch.utils.data.DataLoader(Language(200), batch_size=4))
         return module, made[0], trainer
 
@@ -165,6 +182,22 @@ class Lightning(TorchTest):
             opt.close()
             del module, trainer, opt
             gc.collect()
+
+    @mock.patch("zfplugin.torch.bucket.BUCKET_PARAMS", 1)
+    def test_the_plugin_clips_in_its_place(self):
+        import lightning
+
+        for algorithm in ("norm", "value"):
+            with tempfile.TemporaryDirectory() as out:
+                module, opt, trainer = self.fit(out, lambda module: zfplugin.torch.ZenFlow(
+                    module.named_parameters(), lr=2e-3, weight_decay=0.0, overlap=True), enable_checkpointing=False, gradient_clip_val=1e-3,
+                    gradient_clip_algorithm=algorithm)
+                theirs, _, _ = self.fit(out, lambda module: torch.optim.AdamW(module.parameters(), lr=2e-3, weight_decay=0.0), enable_checkpointing=False,
+                                        gradient_clip_val=1e-3, gradient_clip_algorithm=algorithm, is_ours=False)
+            self.assert_same(module, theirs, 1e-4)
+            self.assertEqual(trainer.gradient_clip_val, 1e-3)
+            self.assertEqual(opt.stats()["lost_overlap_nbytes"] == 0, algorithm == "norm")
+            opt.close()
 
     def test_a_signal_in_mid_step_saves_the_whole_step(self):
         """As Lightning's own handler of SLURM's signal does."""

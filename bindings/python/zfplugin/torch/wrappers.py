@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What callbacks for trainers share: finding the optimizer inside of their wrappers, and figures for their logs."""
+"""What callbacks for trainers share: finding the optimizer inside of their wrappers, clipping in its place, and figures for their logs."""
+import math
 import sys
 
 from .. import errors
@@ -34,6 +35,26 @@ def say_resumed(optimizer, n_steps):
         optimizer.log.info("%s", text)
     else:
         print(text, file=sys.stderr)
+
+
+class Clipping:
+    """A trainer's clipping by norm, which the plugin does in its place: gradients stay as they were when they travelled, during backward,
+    and each element is read once less. own: clip_norm that the optimizer was made with; the smaller one holds."""
+
+    def __init__(self):
+        self._own = {}    # {id of an optimizer: its own}
+        self.taken = None  # the trainer's, between take() and give_back()
+
+    def take(self, optimizer, most):
+        """most: the trainer's, which is not to clip until give_back()."""
+        own = self._own.setdefault(id(optimizer), optimizer.clip_norm or math.inf)
+        self.taken = most
+        optimizer.clip_norm = min(own, most)
+
+    def give_back(self):
+        """What the trainer had."""
+        taken, self.taken = self.taken, None
+        return taken
 
 
 class Meter:
