@@ -10,7 +10,7 @@ optimizer.py is the Optimizer, binding.py what is bound and how it follows the t
 of them are noticed, carried.py their mirrors where they lie on another device, lanes.py the copies,
 gradients.py and bucket.py how gradients travel, fetch.py when values come to their readers, saving.py weights
 that leave the run, figures.py what it tells of itself, processes.py and ranks.py several processes, cut.py parameters that are cut over them. trainer.py and
-lightning.py are callbacks for Hugging Face's and Lightning's Trainer; unwrap() finds the optimizer inside of wrappers.
+lightning.py are callbacks for Hugging Face's and Lightning's Trainer; precision() looks at any optimizer's number formats; unwrap() finds the optimizer inside of wrappers.
 """
 import torch
 
@@ -18,6 +18,7 @@ if not hasattr(getattr(torch, "compiler", None), "is_compiling"):
     raise ImportError(f"zfplugin.torch needs PyTorch 2.3 or newer; this is {torch.__version__}")
 
 from .optimizer import ZenFlow
+from .precision import precision
 from .wrappers import unwrap
 
-__all__ = ["ZenFlow", "unwrap"]
+__all__ = ["ZenFlow", "precision", "unwrap"]
