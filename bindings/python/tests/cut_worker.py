@@ -7,13 +7,13 @@ That model has every kind of parameter: cut by rows, by columns, unevenly (13 wo
 that tensor parallelism leaves whole, two matrices among them."""
 import torch
 import torch.distributed as dist
-from ranks_worker import (CLIP, DEFERRED, FEW_A_BUCKET, HYPER, advance, assert_near, backward, beside_unedited, raises, resumes_in_parts,
+from ranks_worker import (CLIP, DEFERRED, FEW_A_BUCKET, HYPER, advance, assert_near, backward, beside_unedited, raises, resumes_in_parts, slice_of,
                           train_alone, train_beside, whole_of, zenflow_of)
 from support import SYNCHRONOUS, config, mlp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel,
                                                parallelize_module)
@@ -305,7 +305,7 @@ def refused():
 # ---- by fully_shard alone, on two processes ----------------------------------------------------------------------------
 
 
-def cut_model(n_more=0):
+def cut_model(n_more=0, **options):
     """Two layers and the rest, each cut by rows: 25 rows over 2 or 4 processes are uneven, the last layer's 4 are few, and of n_more more
     rows the last process has none."""
     model = mlp(width=25)
@@ -313,8 +313,34 @@ def cut_model(n_more=0):
         model.append(nn.Linear(4, n_more))
     for layer in model:
         if isinstance(layer, nn.Linear):
-            fully_shard(layer)
-    return fully_shard(model)
+            fully_shard(layer, **options)
+    return fully_shard(model, **options)
+
+
+def offloaded(n_steps=20):
+    """CPUOffloadPolicy: weights and gradients of a process's part lie in host memory; they are read and written where they lie."""
+    for options in ({}, {"overlap": True}, {"clip_norm": 0.3}):
+        ours, theirs = cut_model(offload_policy=CPUOffloadPolicy(pin_memory=False)), cut_model()
+        opt, reference = zenflow_of(ours, SYNCHRONOUS, model=ours, **options), torch.optim.AdamW(theirs.parameters(), **HYPER)
+        for step in range(n_steps):
+            losses = []
+            for model, optimizer in ((theirs, reference), (ours, opt)):
+                x, y = slice_of(step, 0, 1)
+                loss = nn.functional.mse_loss(model(x), y)
+                loss.backward()
+                losses.append(loss.item())
+                if model is theirs and options.get("clip_norm"):
+                    nn.utils.clip_grad_norm_(theirs.parameters(), 0.3)
+                advance(optimizer)
+            assert abs(losses[0] - losses[1]) < 2e-6 * max(1, losses[0]), (options, step, losses)
+        assert_near(whole_of(ours), whole_of(theirs), options)
+        memory = {local(p).untyped_storage().data_ptr() for p in ours.parameters()}
+        assert {alias.untyped_storage().data_ptr() for alias in opt._binding.table.aliases} == memory, "a weight is held twice"
+        opt.close()
+
+
+def offloaded_long():
+    offloaded(200)
 
 
 @FEW_A_BUCKET

@@ -121,7 +121,7 @@ class Ranks(TorchTest):
 @unittest.skipUnless(fully_shard and torch.distributed.is_gloo_available(), "no torch (2.6) with gloo, fully_shard")
 class Cut(TorchTest):
     def test_two(self):
-        run_ranks(2, "cut_worker", "shipped_in_backward", "skips_alike", "edited", "evaluated", "refused_of_two")
+        run_ranks(2, "cut_worker", "offloaded", "shipped_in_backward", "skips_alike", "edited", "evaluated", "refused_of_two")
 
     def test_tensor_parallel(self):
         """Two by two processes."""

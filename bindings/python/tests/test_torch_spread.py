@@ -45,6 +45,11 @@ class Spread(TorchTest):
         """Two by two processes."""
         run_ranks(4, "cut_worker", "hybrid", "copies_agree", "resumes", "to_adamw")
 
+    def test_offloaded(self):
+        """CPUOffloadPolicy, 200 steps."""
+        for n in (1, 2, 4):
+            run_ranks(n, "cut_worker", "offloaded_long")
+
     def test_experts(self):
         """Four processes, two of which have each expert."""
         run_ranks(4, "spread_worker", "experts", "experts_under_one_name", "experts_in_meshes")
