@@ -20,7 +20,7 @@ typedef struct zfi_group_rule {
     struct zfi_engine *engine;   /* ... and what its failure ends */
 } zfi_group_rule_t;
 
-/* [any-thread] Of ZF_RULE_ADAMW .. ZF_RULE_LION. */
+/* [any-thread] The rule of a number below ZF_RULE_CALLBACK. */
 const zfi_group_rule_t *zfi_rule_builtin(uint32_t number);
 
 /* [any-thread] Whether the moments of one mean the same to the other. */

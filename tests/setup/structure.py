@@ -12,6 +12,7 @@ Rules, each named as the violations name it:
   words    plugin/device knows no window, slot, choice, cohort or replay: those belong to the engine
   header   abi/include: no line that clang-format broke, which ends with a backslash or is the end of a comment alone
   serial   what the tests labelled "serial" are made of starts no thread: the thread sanitizer does not run them
+  rule     the files that name an update rule are those that CONTRIBUTING.md lists at "An update rule"
   most     plugin/: how often COUNTS finds what should become rare; zfplugin.torch: the attributes of its largest class, the keywords of its
            largest constructor, those that it takes out of `**` among them. No more than structure_known.txt says
 
@@ -155,6 +156,19 @@ def counts_of_classes(root):
             for what, of in (("attributes", attributes_of), ("keywords", keywords_of))}
 
 
+def check_rule(root):
+    """Lion stands for all of them. Comments that name it in words do not count."""
+    guide = root / "CONTRIBUTING.md"
+    text = guide.read_text(encoding="utf-8") if guide.is_file() else ""
+    table = re.search(r"\*\*An update rule\.\*\*.*?\n\|---\|---\|\n(.*?)\n\n", text, re.DOTALL)
+    listed = {path for path in re.findall(r"`([\w/.]+)`", table[1] if table else "") if path.endswith((".c", ".h", ".cu", ".cuh", ".py"))}
+    found = {str(path.relative_to(root)) for folder in ("plugin", "kernels", "abi/include", "bindings/python/zfplugin", "conformance/oracle")
+             for path in (root / folder).rglob("*") if path.suffix in SUFFIXES | {".py"} and re.search(
+                 r"RULE_LION\b|\bZO_LION\b|_lion\b|\blion\b", path.read_text(encoding="utf-8"))}
+    yield from (f"rule {path}: names an update rule, and CONTRIBUTING.md does not list it" for path in found - listed)
+    yield from (f"rule {path}: CONTRIBUTING.md lists it, and it names no update rule" for path in listed - found)
+
+
 def counts(root):
     found = counts_of_classes(root)
     for what, (pattern, is_of_files, free) in COUNTS.items():
@@ -166,7 +180,7 @@ def counts(root):
 
 def violations(root):
     found = set()
-    for check in (check_rooms, check_circles, check_below, check_patterns):
+    for check in (check_rooms, check_circles, check_below, check_patterns, check_rule):
         found.update(check(root))
     return found
 
@@ -228,6 +242,10 @@ def self_test():
         "header abi/include/zf/b.h": {"abi/include/zf/b.h": "#define A \\\n    1\n"},
         "serial tests/kernels/a.c: starts a thread": {"tests/kernels/a.c": "pthread_create(&t, 0, f, 0);\n"},
         "serial conformance/oracle/a.c: starts a thread": {"conformance/oracle/a.c": "# pragma omp parallel\n"},
+        "rule kernels/ref/r.c: names an update rule, and CONTRIBUTING.md does not list it": {"kernels/ref/r.c": "static void update_lion(void);\n"},
+        "rule plugin/plan/r.c: CONTRIBUTING.md lists it, and it names no update rule": {
+            "plugin/plan/r.c": "",
+            "CONTRIBUTING.md": "**An update rule.** It.\n\n| file | what |\n|---|---|\n| `plugin/plan/r.c`, `abi/CHANGELOG.md` | it |\n\n`plugin/x.c`\n"},
         "words plugin/device/cpu/w.c: slot": {"plugin/device/cpu/w.c": "int n_Slots;\n"},
     }
     failed = 0
