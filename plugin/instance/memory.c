@@ -90,6 +90,14 @@ static uint64_t spares_leave(const zfi_run_t *run) {
     return later + run->mem.layout.host_nbytes / 3;
 }
 
+/* Whether the device's memory is the host's; of a plan there is no device to ask. */
+static int is_of_host(const zfi_engine_t *engine) {
+    zfi_device_info_t info = {.is_host_memory = engine->device_type == ZF_DEVICE_CPU};
+    if (engine->device)
+        engine->ops->info(engine->device, &info);
+    return info.is_host_memory;
+}
+
 void zfi_memory_plan(zfi_run_t *run) {
     const zfi_layout_t *layout = &run->mem.layout;
     uint64_t need, limit_nbytes = run->mem.limit_mib << 20;
@@ -99,7 +107,7 @@ void zfi_memory_plan(zfi_run_t *run) {
         zfi_layout_count(run, &host, &device);
         need =
             layout->host_nbytes + spares_leave(run) + zfi_residency_images_nbytes(run->engine, layout->device_nbytes);
-        need += run->engine->device_type == ZF_DEVICE_CPU ? layout->device_nbytes : 0;
+        need += is_of_host(run->engine) ? layout->device_nbytes : 0;
         if (!run->hs.n_spares || !limit_nbytes || need <= limit_nbytes)
             return;
     }

@@ -68,6 +68,10 @@ enum {
     ZFI_CUDA_MARKS = 8        /* events that tell how many of them are over */
 };
 
+/* Host memory is page-locked in pieces that end where addresses are multiples of this: on Linux a driver registers less
+ * than 512 GiB at once. No copy goes over such an address. */
+#define ZFI_CUDA_PIECE_NBYTES ((uint64_t)64 << 30)
+
 typedef _Atomic uint64_t zfi_word_t;
 
 typedef struct zfi_cuda_event {
@@ -157,6 +161,7 @@ struct zfi_device {
     CUdevice id;
     CUcontext context;
     int has_context, has_memops, n_processors;
+    int is_integrated;  /* its memory is the host's */
     int has_few_queues; /* of the environment (device.c): streams wait behind others */
     int streams_wait;   /* the host's streams wait for words; 0: hooks wait */
     uint32_t most_in_flight;
@@ -196,6 +201,8 @@ static inline int zfi_cuda_is_poisoned(const zfi_device_t *device) { return atom
 zf_status_t zfi_cuda_check(zfi_device_t *device, CUresult rc, const char *what);
 void zfi_cuda_enter(zfi_device_t *device); /* the host's primary context, pushed and popped; no part in captures */
 void zfi_cuda_leave(zfi_device_t *device);
+/* Of nbytes of host memory, those before the end of a piece. */
+uint64_t zfi_cuda_in_one_piece(const void *memory, uint64_t nbytes);
 /* A free pair of addresses of one word, zero. */
 zfi_word_t *zfi_cuda_word(zfi_device_t *device, CUdeviceptr *out_at);
 

@@ -111,6 +111,7 @@ static zf_status_t read_attributes(zfi_device_t *device, zf_error_t *err) {
         {CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, &device->has_memops},
         {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &same_address},
         {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &device->n_processors},
+        {CU_DEVICE_ATTRIBUTE_INTEGRATED, &device->is_integrated},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         CUresult rc = device->driver->cuDeviceGetAttribute(wanted[i].to, wanted[i].which, device->id);
@@ -139,18 +140,33 @@ static void advise_pages(void *memory, size_t nbytes, int advice) {
         (void)madvise((void *)first, end - first, advice);
 }
 
-/* Page-locked memory. A child of fork does not get it: it would be given a copy of every page at once, or, before Linux
- * 5.10, the parent would go on with the copy while the device keeps the page. */
-static CUresult lock_pages(const zfi_cuda_driver_t *driver, void *memory, size_t nbytes) {
-    CUresult rc = driver->cuMemHostRegister(memory, nbytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
-    if (!rc)
-        advise_pages(memory, nbytes, MADV_DONTFORK);
-    return rc;
+uint64_t zfi_cuda_in_one_piece(const void *memory, uint64_t nbytes) {
+    uint64_t left = ZFI_CUDA_PIECE_NBYTES - (uintptr_t)memory % ZFI_CUDA_PIECE_NBYTES;
+    return nbytes < left ? nbytes : left;
 }
 
 static void unlock_pages(const zfi_cuda_driver_t *driver, void *memory, size_t nbytes) {
-    (void)driver->cuMemHostUnregister(memory); /* what could not be registered is refused, and that is all */
+    unsigned char *at = memory, *end = at + nbytes;
+    for (; at < end; at += zfi_cuda_in_one_piece(at, (uint64_t)(end - at)))
+        (void)driver->cuMemHostUnregister(at); /* what could not be registered is refused, and that is all */
     advise_pages(memory, nbytes, MADV_DOFORK);
+}
+
+/* Page-locked memory, in pieces. A child of fork does not get it: it would be given a copy of every page at once, or,
+ * before Linux 5.10, the parent would go on with the copy while the device keeps the page. */
+static CUresult lock_pages(const zfi_cuda_driver_t *driver, void *memory, size_t nbytes) {
+    unsigned char *at = memory, *end = at + nbytes;
+    CUresult rc = CUDA_SUCCESS;
+    while (at < end && !rc) {
+        uint64_t piece = zfi_cuda_in_one_piece(at, (uint64_t)(end - at));
+        rc = driver->cuMemHostRegister(at, piece, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+        at += rc ? 0 : piece;
+    }
+    if (rc)
+        unlock_pages(driver, memory, (size_t)(at - (unsigned char *)memory));
+    else
+        advise_pages(memory, nbytes, MADV_DONTFORK);
+    return rc;
 }
 
 static zf_status_t map_words(zfi_device_t *device, zf_error_t *err) {
@@ -283,6 +299,7 @@ static void cuda_info(const zfi_device_t *device, zfi_device_info_t *out) {
     (void)device->driver->cuCtxPopCurrent(&context);
     *out = (zfi_device_info_t){.free_nbytes = free_nbytes,
                                .total_nbytes = total_nbytes,
+                               .is_host_memory = device->is_integrated,
                                .has_few_queues = device->has_few_queues,
                                .image = zfi_cuda_kernels_image(device)};
 }

@@ -97,7 +97,8 @@ static zf_status_t copy(zfi_stream_t *stream, zfi_op_kind_t kind, const zfi_rang
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)(kind == ZFI_OP_DOWN ? range->from : range->to);
     CUresult rc;
     zfi_cuda_begin_call(stream);
-    *out_nbytes = in_one_allocation(driver, at, range->nbytes);
+    *out_nbytes = in_one_allocation(
+        driver, at, zfi_cuda_in_one_piece(kind == ZFI_OP_DOWN ? range->to : range->from, range->nbytes));
     if (kind == ZFI_OP_DOWN)
         rc = driver->cuMemcpyDtoHAsync(range->to, at, *out_nbytes, stream->handle);
     else

@@ -23,8 +23,7 @@ void zfi_cuda_nap(zfi_timeline_t *timeline, uint64_t value, uint64_t quiet_ns) {
     (void)zfi_timeline_wait(timeline, value, ns, NULL);
 }
 
-/* ---- words [poll_lock]
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- words [poll_lock] ------------------------------------------------------------------------------------------- */
 
 /* Whether the line has signals under way. */
 static int poll_line(zfi_cuda_line_t *line, int *has_come) {
@@ -44,7 +43,7 @@ static int poll_lines(zfi_device_t *device, int *has_come) {
     return n;
 }
 
-/* ---- time ------------------------------------------------------------------------------------------------------- */
+/* ---- time [poll_lock] -------------------------------------------------------------------------------------------- */
 
 static uint64_t busy_ns(const zfi_device_env_t *env) { return env->host_busy_ns ? env->host_busy_ns(env->ctx) : 0; }
 

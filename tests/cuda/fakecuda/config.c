@@ -22,6 +22,8 @@ static const struct {
     {"FAKECUDA_MEMOPS", &fc_config.has_memops, 1},
     {"FAKECUDA_VMM", &fc_config.has_virtual_memory, 1},
     {"FAKECUDA_HOST_POINTER", &fc_config.has_host_pointer, 1},
+    {"FAKECUDA_INTEGRATED", &fc_config.is_integrated, 0},
+    {"FAKECUDA_REGISTER_BYTES", &fc_config.most_registered, 512ull << 30},
     {"FAKECUDA_COMPUTE", &fc_config.compute, 990},
     {"FAKECUDA_DEVICES", &fc_config.n_devices, 1},
     {"FAKECUDA_MULTIPROCESSORS", &fc_config.n_multiprocessors, 2},

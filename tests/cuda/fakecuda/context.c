@@ -95,6 +95,8 @@ static int attribute(CUdevice_attribute attrib) {
         return fc_config.has_memops != 0;
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
         return fc_config.has_virtual_memory != 0;
+    case CU_DEVICE_ATTRIBUTE_INTEGRATED:
+        return fc_config.is_integrated != 0;
     case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
         return fc_config.has_host_pointer != 0;
     default: /* nobody asks */

@@ -36,6 +36,8 @@ typedef struct fc_config {
     uint64_t adjoins;            /* allocations of device memory have no gap between them */
     uint64_t has_memops;         /* CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS */
     uint64_t has_host_pointer;   /* what an attribute says of registered memory, no more */
+    uint64_t is_integrated;      /* CU_DEVICE_ATTRIBUTE_INTEGRATED */
+    uint64_t most_registered;    /* bytes that are page-locked at once have to be fewer */
     uint64_t has_virtual_memory; /* cuMemCreate, cuMemMap: memory at reserved addresses */
     uint64_t compute; /* 80: compute capability 8.0. Default: one that no cubin is for, so that PTX is loaded */
     uint64_t n_devices, n_multiprocessors;

@@ -99,12 +99,13 @@ int fc_find_for_kernel(uint64_t a, emu_range_t *out) {
 }
 
 unsigned char *fc_bytes_for_copy(uint64_t a, uint64_t n, int *out_is_pageable) {
-    fc_zone_t z;
+    fc_zone_t z, next;
     *out_is_pageable = 0;
     if (fc_zone_of(a, &z)) {
         if (a + n <= z.hi)
             return z.bytes + (a - z.lo);
-        if (z.kind != FC_HOST_REGISTERED) /* a range that is registered only in part is like one that is not */
+        /* a range that is registered only in part is like one that is not; over two registrations no copy goes */
+        if (z.kind != FC_HOST_REGISTERED || fc_zone_of(z.hi, &next))
             return NULL;
     } else if (fc_is_in_window(a) || a < PAGE)
         return NULL;
@@ -252,10 +253,13 @@ FC_API cuMemFreeHost(void *p) {
 
 /* Registering memory that is not mapped is an error of the caller's. */
 static int is_mapped(uint64_t a, uint64_t nbytes) {
-    unsigned char one;
-    for (uint64_t page = a / PAGE * PAGE; page < a + nbytes; page += PAGE)
-        if (mincore((void *)(uintptr_t)page, 1, &one) != 0)
+    enum { AT_ONCE = 1 << 16 };
+    unsigned char pages[AT_ONCE];
+    for (uint64_t at = a / PAGE * PAGE; at < a + nbytes; at += (uint64_t)AT_ONCE * PAGE) {
+        uint64_t left = a + nbytes - at, most = (uint64_t)AT_ONCE * PAGE;
+        if (mincore((void *)(uintptr_t)at, left < most ? left : most, pages) != 0)
             return 0;
+    }
     return 1;
 }
 
@@ -266,6 +270,8 @@ FC_API cuMemHostRegister(void *p, size_t nbytes, unsigned int flags) {
         return st;
     if (nbytes == 0 || flags > 15 || fc_is_in_window(a) || !is_mapped(a, nbytes))
         return CUDA_ERROR_INVALID_VALUE;
+    if (nbytes >= fc_config.most_registered)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     st = fc_drain(FC_CALL_PIN);
     if (st)
         return st;

@@ -5,7 +5,7 @@
 #
 #   zf-kit/session.sh, stacks/libzf_stacks.so, ptx/
 #   zf-kit/plugin/    libzfplugin.so.0 and the libraries that it needs
-#   zf-kit/bin/       zf, zf-conform, zf-bench-gpu, test_driver_real, opcodes, test_cuda_host, zf-host
+#   zf-kit/bin/       zf, zf-conform, zf-bench-gpu, test_driver_real, probe, opcodes, test_cuda_host, zf-host
 #   zf-kit/lib/       what these need: of the C library nothing, so the machine's is to be as new as this one's
 #   zf-kit/python/    zfplugin, pure Python;   smoke.py;   conformance/: steps of a model, also of others
 #   zf-kit/results/   empty
@@ -28,7 +28,7 @@ needs() {
 cp -L "$build/plugin/libzfplugin.so.0" "$kit/plugin"
 for library in $(needs "$kit/plugin/libzfplugin.so.0"); do cp -L "$library" "$kit/plugin"; done
 cp "$build/bindings/cli/zf" "$build"/bindings/cli/*.py "$build/conformance/zf-conform" "$build/conformance/host/zf-host" "$build/conformance/bench/zf-bench-gpu" \
-    "$build/tests/cuda/test_driver_real" "$build/tests/cuda/opcodes" "$build/tests/cuda/test_cuda_host" "$kit/bin"
+    "$build/tests/cuda/test_driver_real" "$build/tests/cuda/probe" "$build/tests/cuda/opcodes" "$build/tests/cuda/test_cuda_host" "$kit/bin"
 for program in $(find "$kit/bin" -type f ! -name '*.py'); do
     for library in $(needs "$program"); do cp -L "$library" "$kit/lib"; done
 done

@@ -97,6 +97,7 @@ fi
 [ -z "$has_python" ] || row 10 "this machine" doctor.txt "$kit/bin/zf" --plugin "$plugin" doctor --quick --need cuda
 row 20 "instruction forms, plain C" opcodes.txt "$kit/bin/opcodes" "$kit/ptx/opcodes.ptx"
 row 30 "driver as the double models it" driver.txt "$kit/bin/test_driver_real"
+row 20 "what stands behind what" probe.txt "$kit/bin/probe"
 laws 130 "laws, bit for bit" laws.txt $cases 1
 export ZF_CUDA_MEMOPS=0
 laws 50 "laws, no stream memory operations" no_memops.txt $few 2

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/cuda/backend/test_cuda_backend.c - orders of the CUDA backend that no training run is sure to come to: made
+/* tests/cuda/backend/test_backend.c - orders of the CUDA backend that no training run is sure to come to: made
  * here call by call, on the double's driver, with a stream of a host that stands still until it is let go. */
-#include <cuda.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -10,98 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "device/cuda/backend.h"
-#include "device/device.h"
+#include "device_rig.h"
 #include "suite.h"
 
-extern const zfi_device_ops_t zfi_device_cuda;
 uint32_t fakecuda_n_waiting_calls(void);
 
-enum { N_SIGNALS = 40 /* more than a timeline's ring of events holds */, PAUSE_US = 200000 };
-#define DEADLINE_NS 20000000000u
-
-static const zfi_device_ops_t *const ops = &zfi_device_cuda;
-static zfi_device_t *device;
-static zfi_stream_t *own, *hosts;
-static CUstream hosts_handle;
-static _Atomic int is_poisoned, n_timed_out, n_failed;
-static zfi_timeline_t gate, line, answer;
-static int is_releasable;
-
-static void timed_out(void *ctx, const zfi_timeline_t *timeline, uint64_t value) {
-    (void)ctx, (void)timeline, (void)value;
-    atomic_fetch_add(&n_timed_out, 1);
-}
-static void failed(void *ctx, const char *what) {
-    (void)ctx, (void)what;
-    atomic_fetch_add(&n_failed, 1);
-}
-static void is_stuck(void *ctx, const char *stream, uint32_t n_waiting) {
-    (void)n_waiting;
-    failed(ctx, stream);
-}
-
-/* A stream of the host, in the device's context. */
-static zfi_stream_t *host_stream(void) {
-    zf_stream_t given = {.struct_size = sizeof given, .kind = ZF_STREAM_CUDA, .device_type = ZF_DEVICE_CUDA};
-    zfi_stream_t *resolved;
-    CUcontext context;
-    ck_assert_int_eq(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
-    ck_assert_int_eq(cuCtxSetCurrent(context), CUDA_SUCCESS);
-    ck_assert_int_eq(cuStreamCreate(&hosts_handle, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    given.handle = (uint64_t)(uintptr_t)hosts_handle;
-    ck_assert_int_eq(ops->stream_resolve(device, &given, "test", &resolved, NULL), ZF_OK);
-    return resolved;
-}
-
-static void open_with(uint64_t timeout_ns) {
-    zfi_device_env_t env = {.kernels = zfi_kernels_of(zfi_isa_best()),
-                            .timeout_ns = timeout_ns,
-                            .is_poisoned = &is_poisoned,
-                            .timed_out = timed_out,
-                            .failed = failed,
-                            .is_stuck = is_stuck,
-                            .is_releasable = is_releasable};
-    ck_assert_int_eq(ops->open(0, &env, &device, NULL), ZF_OK);
-    ck_assert_int_eq(ops->stream_create(device, "own", &own, NULL), ZF_OK);
-    zfi_timeline_init(&gate, "gate");
-    zfi_timeline_init(&line, "line");
-    zfi_timeline_init(&answer, "answer");
-    hosts = host_stream();
-}
-
-static void open_all(void) { open_with(DEADLINE_NS); }
-
-static void await(zfi_timeline_t *timeline, uint64_t value) {
-    ck_assert_int_eq(zfi_timeline_wait(timeline, value, DEADLINE_NS, NULL), ZF_OK);
-}
-
-static void await_all(zfi_stream_t *stream) {
-    ck_assert_int_eq(ops->synchronise(stream, ops->mark(stream), DEADLINE_NS, NULL), ZF_OK);
-}
-
-static pthread_t start(void *(*act)(void *), void *given) {
-    pthread_t thread;
-    ck_assert_int_eq(pthread_create(&thread, NULL, act, given), 0);
-    return thread;
-}
-
-/* After each test. */
-static void close_all(void) {
-    ck_assert_int_eq(n_timed_out, 0);
-    ck_assert_int_eq(n_failed, 0);
-    if (!device)
-        return;
-    ops->stream_destroy(own);
-    ops->close(device);
-    zfi_timeline_free(&gate);
-    zfi_timeline_free(&line);
-    zfi_timeline_free(&answer);
-}
-
-static void enqueue(zfi_stream_t *stream, zfi_op_t op) {
-    ck_assert_int_eq(ops->enqueue(device, stream, &op, 1), ZF_OK);
-}
+enum { N_SIGNALS = 40 /* more than a timeline's ring of events holds */ };
 
 /* Whoever answers: the plugin's own stream, or a thread of the host. */
 static void *answer_to_one(void *by_stream) {
@@ -136,14 +49,6 @@ static void lose_an_event(int is_by_stream) {
 ZT_TEST(a_signal_whose_event_is_lost_is_waited_for_by_its_value) { lose_an_event(0); }
 ZT_TEST(a_lost_event_and_an_answer_by_a_stream) { lose_an_event(1); }
 
-static void wait_for_gate(void *unused) {
-    (void)unused;
-    await(&gate, 1);
-}
-
-/* The host's stream stands still until the gate opens. */
-static void hold_hosts(void) { ck_assert_int_eq(cuLaunchHostFunc(hosts_handle, wait_for_gate, NULL), CUDA_SUCCESS); }
-
 /* A host may change streams between two calls: the plugin's work on the new one comes behind what is on the old one. */
 ZT_TEST(a_stream_that_is_ordered_behind_another_waits_for_it) {
     open_all();
@@ -154,13 +59,6 @@ ZT_TEST(a_stream_that_is_ordered_behind_another_waits_for_it) {
     zfi_timeline_signal(&gate, 1);
     await(&line, 1);
     await_all(hosts);
-}
-
-static zfi_cuda_line_t *find_line(void) {
-    pthread_mutex_lock(&device->lock);
-    zfi_cuda_line_t *found = zfi_cuda_line(device, &line, 0);
-    pthread_mutex_unlock(&device->lock);
-    return found;
 }
 
 static void *ask_for_line(void *is_done) {
@@ -412,7 +310,8 @@ ZT_TEST(a_capture_of_the_hosts_is_left_alone) {
 /* What was loaded is said; a driver that knows neither PTX nor machine code of this build's toolkit is told from
  * others. */
 static void name_the_image(int is_old) {
-    zfi_device_env_t env = {.kernels = zfi_kernels_of(zfi_isa_best()), .is_poisoned = &is_poisoned, .failed = failed};
+    zfi_device_env_t env = {
+        .kernels = zfi_kernels_of(zfi_isa_best()), .is_poisoned = &is_poisoned, .failed = note_failure};
     zf_error_t err = {.struct_size = sizeof err};
     zfi_device_info_t info;
     if (is_old && CUDA_VERSION < 12010)
@@ -585,90 +484,51 @@ ZT_TEST(page_locked_memory_is_not_a_childs) {
     ck_assert(is_a_childs(memory));
 }
 
+static void copy_one(zfi_op_kind_t kind, void *to, const void *from, uint64_t nbytes) {
+    zfi_range_t range = {to, from, nbytes};
+    enqueue(own, kind == ZFI_OP_UP ? zfi_op_up(&range, 1) : zfi_op_down(&range, 1));
+    await_all(own);
+}
+
+/* Of address space for more than is registered at once, few pages are touched: those around the end of a piece. */
+ZT_TEST(memory_is_page_locked_in_pieces) {
+    enum { NBYTES = 8192 };
+    const size_t whole = (size_t)5 << 35;
+    unsigned char sent[NBYTES];
+    void *there;
+    int is_pageable;
+    setenv("FAKECUDA_REGISTER_BYTES", "0x1000000001", 1); /* 64 GiB and one */
+    unsigned char *memory = mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ck_assert_ptr_ne(memory, MAP_FAILED);
+    unsigned char *end = memory + ZFI_CUDA_PIECE_NBYTES - (uintptr_t)memory % ZFI_CUDA_PIECE_NBYTES;
+    ck_assert_int_eq(mprotect(end - NBYTES, 2 * NBYTES, PROT_READ | PROT_WRITE), 0);
+    open_all();
+    ck_assert_int_eq(ops->pin(device, memory, whole, &is_pageable, NULL), ZF_OK);
+    ck_assert_int_eq(ops->alloc(device, NBYTES, "test", &there, NULL), ZF_OK);
+    for (int i = 0; i < NBYTES; i++)
+        sent[i] = end[i - NBYTES / 2] = (unsigned char)(i % 251);
+    copy_one(ZFI_OP_UP, there, end - NBYTES / 2, NBYTES);
+    memset(end - NBYTES / 2, 0, NBYTES);
+    copy_one(ZFI_OP_DOWN, end - NBYTES / 2, there, NBYTES);
+    ck_assert(memcmp(sent, end - NBYTES / 2, NBYTES) == 0);
+    ops->free(device, there, NBYTES);
+    ops->unpin(device, memory, whole);
+    ck_assert_int_eq(munmap(memory, whole), 0);
+}
+
+ZT_TEST(memory_of_an_integrated_device_is_the_hosts) {
+    zfi_device_info_t info;
+    setenv("FAKECUDA_INTEGRATED", "1", 1);
+    open_all();
+    ops->info(device, &info);
+    ck_assert(info.is_host_memory);
+}
+
 ZT_TEST(launches_that_wait_are_like_few_queues) {
     setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
     setenv("ZF_CUDA_MEMOPS", "wait", 1);
     open_all();
     ck_assert(device->has_few_queues && !device->streams_wait);
-}
-
-/* No two streams of the plugin have the same priority as far as there are some: the scheduler gives such streams other
- * queues. */
-ZT_TEST(streams_differ_in_priority) {
-    enum { N = 4 };
-    zfi_stream_t *streams[N] = {0};
-    int priorities[N];
-    open_all();
-    for (int i = 0; i < N; i++) {
-        ck_assert_int_eq(ops->stream_create(device, "one of many", &streams[i], NULL), ZF_OK);
-        ck_assert_int_eq(cuStreamGetPriority(streams[i]->handle, &priorities[i]), CUDA_SUCCESS);
-        for (int k = 0; k < i; k++)
-            ck_assert_int_ne(priorities[i], priorities[k]);
-    }
-    for (int i = 0; i < N; i++)
-        ops->stream_destroy(streams[i]);
-}
-
-static zfi_stream_t *resolve(CUstream handle, uint64_t id) {
-    zf_stream_t given = {.struct_size = sizeof given,
-                         .kind = ZF_STREAM_CUDA,
-                         .device_type = ZF_DEVICE_CUDA,
-                         .handle = (uint64_t)(uintptr_t)handle,
-                         .id = id};
-    zfi_stream_t *resolved = NULL;
-    ck_assert_int_eq(ops->stream_resolve(device, &given, "test", &resolved, NULL), ZF_OK);
-    return resolved;
-}
-
-/* A host that makes a stream for each step. A record on which work of ours is left is not taken, nor the one that work
- * was ordered on last. */
-ZT_TEST(records_of_a_thousand_streams) {
-    enum { N = 1000 };
-    open_all();
-    zfi_stream_t *held = hosts;
-    CUstream helds_handle = hosts_handle;
-    zfi_stream_t *current = host_stream(); /* whose handle the others have */
-    ck_assert_int_eq(cuLaunchHostFunc(helds_handle, wait_for_gate, NULL), CUDA_SUCCESS);
-    enqueue(held, zfi_op_signal(&answer, 1));
-    ck_assert_int_eq(ops->order(device, own, current), ZF_OK);
-    for (uint64_t i = 1; i <= N; i++) {
-        zfi_stream_t *other = resolve(hosts_handle, 100 + i);
-        ck_assert(other != held && other != current);
-        enqueue(other, zfi_op_signal(&line, i));
-        await_all(other);
-    }
-    await(&line, N);
-    ck_assert_ptr_eq(resolve(helds_handle, 0), held);
-    zfi_timeline_signal(&gate, 1);
-    await(&answer, 1);
-}
-
-/* The driver's lock is held by a thread of the host, and the host's stream waits for what nobody will say: the wait is
- * found late after its own deadline, and its end lets the driver go. */
-static void *free_something(void *at) {
-    ck_assert_int_eq(cuCtxSetCurrent(device->context), CUDA_SUCCESS);
-    ck_assert_int_eq(cuMemFree((CUdeviceptr)(uintptr_t)at), CUDA_SUCCESS);
-    return NULL;
-}
-
-ZT_TEST(what_stands_behind_the_drivers_lock_is_found_late) {
-    CUdeviceptr at = 0;
-    setenv("ZF_CUDA_MEMOPS", "wait", 1);
-    open_with(1000000000u);
-    if (!device->streams_wait)
-        return; /* of the test without memory operations */
-    ck_assert_int_eq(cuMemAlloc(&at, 4096), CUDA_SUCCESS);
-    enqueue(hosts, zfi_op_wait(&gate, 1, NULL));
-    pthread_t other = start(free_something, (void *)(uintptr_t)at);
-    zfi_run_clock_t clock = zfi_run_clock();
-    while (n_timed_out == 0 && zfi_run_ns(&clock) < ZFI_HOST_DEADLINES * device->env.timeout_ns)
-        usleep(1000);
-    ck_assert_int_ne(n_timed_out, 0);
-    atomic_store(&n_timed_out, 0);
-    atomic_store(&is_poisoned, 1);
-    zfi_timeline_poison(&gate);
-    pthread_join(other, NULL);
-    await_all(hosts);
 }
 
 ZT_TEST(a_device_that_cannot_release_is_refused) {
