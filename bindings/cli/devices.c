@@ -6,19 +6,20 @@
 #include "ask.h"
 #include "lib/cuda_driver.h"
 
-enum { NAME_NBYTES = 128, IMAGE_NBYTES = 512, MOST_DEVICES = 64, CC_MAJOR = 75, CC_MINOR = 76 };
+enum { NAME_NBYTES = 128, IMAGE_NBYTES = 512, MOST_DEVICES = 64, INTEGRATED = 18, CC_MAJOR = 75, CC_MINOR = 76 };
 
 static json_t *describe_device(const zf_cuda_driver_t *cuda, int device) {
     char name[NAME_NBYTES] = "", capability[32];
     size_t nbytes = 0;
-    int major = 0, minor = 0;
+    int major = 0, minor = 0, is_integrated = 0;
     cuda->DeviceGetName(name, sizeof name - 1, device);
     cuda->DeviceTotalMem_v2(&nbytes, device);
+    cuda->DeviceGetAttribute(&is_integrated, INTEGRATED, device);
     cuda->DeviceGetAttribute(&major, CC_MAJOR, device);
     cuda->DeviceGetAttribute(&minor, CC_MINOR, device);
     snprintf(capability, sizeof capability, "%d.%d", major, minor);
-    return json_pack("{s:s, s:I, s:s}", "name", name, "memory_nbytes", (json_int_t)nbytes, "compute_capability",
-                     capability);
+    return json_pack("{s:s, s:I, s:s, s:b}", "name", name, "memory_nbytes", (json_int_t)nbytes, "compute_capability",
+                     capability, "is_integrated", is_integrated);
 }
 
 static json_t *no_cuda(const char *why) { return json_pack("{s:b, s:s}", "found", 0, "why", why); }

@@ -159,6 +159,8 @@ def of_cuda(cuda):
         link = device.get("link")
         yield (f"           {i}: {device['name']}, {size(device['memory_nbytes'], '?')}, "
                f"compute capability {device['compute_capability']}")
+        if device["is_integrated"]:
+            yield f"           {machine.ONE_MEMORY}"
         if "kernels" in device:
             yield f"           kernels: {device['kernels']}"
         if link and "why" in link:

@@ -5,6 +5,8 @@ import os
 import re
 import resource
 
+ONE_MEMORY = "its memory is the host's: to offload saves nothing there; [device] state_mib = all does without"  # of a GPU
+
 
 def read_text(path):
     """What is in a small file; nothing where it cannot be read."""

@@ -81,6 +81,7 @@ class Machine:
     def __init__(self, path):
         self.path, self.windows, self.spread = path, {}, 0
         self.available_nbytes = self.card_nbytes = self.own_ns = self.own_spread = self.link = 0
+        self.is_integrated = False
         if path:
             try:
                 self.read(json.loads(read_file(path, 1 << 20)))
@@ -99,7 +100,7 @@ class Machine:
         self.available_nbytes = float(found.get("memory", {}).get("available_nbytes") or 0)
         self.own_ns, self.own_spread = float(own.get("ns_per_elem", 0)), spread_of(own, "ns_per_elem")
         for device in found.get("cuda", {}).get("devices", ())[:1]:  # half of both ways: gradients go down while values come up
-            self.card_nbytes = float(device.get("memory_nbytes") or 0)
+            self.card_nbytes, self.is_integrated = float(device.get("memory_nbytes") or 0), bool(device.get("is_integrated"))
             self.link = float(device.get("link", {}).get("both_gb_per_s", 0)) / 2
 
 

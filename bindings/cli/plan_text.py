@@ -2,6 +2,7 @@
 """What `zf plan` says of plans (plan.py), line by line."""
 import math
 
+from machine import ONE_MEMORY
 from models import EXPERT, WIDTH
 
 MANY_COLUMNS = 64  # more than a kernel's side
@@ -121,6 +122,8 @@ def bytes_of(plan):
     if parts[4]:
         yield f"           {gib(parts[4]):.3f} GiB more, {parts[4] / owned:.2f} bytes per parameter, are room for early replays: less where memory is short"
     if options.device == "cuda":
+        if plan.machine.is_integrated:
+            yield f"           {ONE_MEMORY}"
         yield "           all of it is page-locked when parameters are bound: tens of seconds for tens of GiB"
     if way.on_host:
         yield f"           {gib(way.beside_nbytes):.3f} GiB beside it: weights, gradients, what the plugin has on the device"

@@ -355,6 +355,8 @@ class Times(PlanTest):
         link = self.write("link.json", {**OWN, "cuda": {"devices": [{"link": {"up_gb_per_s": 26, "down_gb_per_s": 25, "both_gb_per_s": 41}}]}})
         self.says(0, r"  20\.5 GB/s between host and device, each way, per rank, as measured in", self.llama, "--machine", link)
         self.says(0, "  30 GB/s between host and device, each way, per rank$", self.llama, "--machine", link, "--link", 30)
+        one = self.write("one.json", {**OWN, "cuda": {"devices": [{"is_integrated": True}]}})
+        self.says(0, "its memory is the host's: to offload saves nothing there", self.llama, "--machine", one)
         self.says(0, "replays, as measured in [^,]*$", self.llama, "--machine", self.write("machine.json", MACHINE))
         windows = [{**row, "least_elems_per_s": 2e9, "most_elems_per_s": 6e9} for row in MACHINE["replay"]["windows"]]
         self.says(0, "replays, as measured in .*which differed by a factor of 3.0", self.llama, "--machine",

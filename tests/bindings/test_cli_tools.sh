@@ -99,6 +99,8 @@ if [ -e "$driver/libcuda.so.1" ]; then
     esac
     says 0 '^cuda  *driver for CUDA 13.0$' doctor --quick
     says 0 '^ *1: Two\\x1b\[31m alike, 1.0 GiB, compute capability 99.0$' doctor --quick
+    out=$(FAKECUDA_INTEGRATED=1 "$zf" --plugin "$plugin" doctor --quick)
+    echo "$out" | grep -q "its memory is the host's" || { echo "FAIL: an integrated device: $out"; failed=1; }
     out=$(FAKECUDA_DRIVER_VERSION=12000 "$zf" --plugin "$plugin" doctor --quick --need cuda)
     [ $? -eq 1 ] || { echo "FAIL: no device that takes the kernels is enough where CUDA is needed: $out"; failed=1; }
     out=$(ulimit -l 64 && "$zf" --plugin "$plugin" doctor --quick)

@@ -9,6 +9,7 @@ for those that it was built for, PRINTED among them); for each kernel
               names, in loops with accesses of 16 bytes and in the others; no generic access; no division of integers in such a
               loop, but DIVIDES says why. Of all: no fused multiply-add of a width that the kernel's PTX has none of, beside
               division and square root, which ptxas makes of them, those of f64 with a few of f32
+  PTX         a fence of the system between a byte that the host reads and the total that says it is there
   traffic     --traffic: lines "traffic KERNEL ..." that the double prints (README.md) of trainer.c. Of requests whose lanes
               ask for different addresses, coalescing is different bytes asked for by bytes moved, in sectors of 32: at least
               LEAST_COALESCING, or BELOW says why not; not worse than in TABLE. "sectors" are of one such request; "moved" is all
@@ -125,6 +126,13 @@ def contractions(text, kernels):
                 yield f"{name}: fused multiply-add of {width} that is not in the PTX"
 
 
+def unfenced(kernels):
+    """Kernels that raise a word of the host's behind a byte of the host's which it says is there."""
+    for name, (text, _) in sorted(kernels.items()):
+        if re.search(r"st\.volatile\.global\.u8 (?:(?!membar\.sys)[\s\S])*?st\.volatile\.global\.u64 ", text):
+            yield f"{name}: a total is stored behind a byte without a fence of the system between them"
+
+
 def judge_code(name, arch, measured):
     """What is wrong with a kernel's machine code."""
     wide, single, generic, divides, unknown = measured
@@ -220,6 +228,7 @@ def judge_cubin(cuobjdump, cubin, arch, kernels, launched):
     wrong += contractions(text, kernels)
     if arch != PRINTED:
         return resources, wrong
+    wrong += unfenced(kernels)
     measured, known = {}, {}
     for name, code in sorted(sass.functions(text).items()):
         registers, _, shared = resources[name]

@@ -12,6 +12,7 @@ import gate
 
 EXPECTED = {
     "zf_check": None,
+    "zf_report": "without a fence of the system",
     "zf_move": "a loop of 16 bytes loads",
     "zf_merge": "generic accesses",
     "zf_sum_parts": "divide integers",
