@@ -148,6 +148,52 @@ static void probe_config(abi_rig_t *rig) {
               "update_interval = 2 was given, \"%s\" is shown", value);
 }
 
+static int shows(abi_rig_t *rig, const char *name, const char *want) {
+    const zf_config_ext_t *ext = rig->table->get_extension(ZF_EXT_CONFIG);
+    zf_config_key_t key = {.struct_size = sizeof key};
+    char value[64] = "";
+    for (uint32_t i = 0; ext && i < ext->n_keys(); i++)
+        if (ext->key(i, &key, NULL) == ZF_OK && strcmp(key.key, name) == 0)
+            ext->value(rig->instance, i, value, sizeof value, NULL);
+    return abi_check(rig->probe, ABI_RULE_BOOKS, !ext || strcmp(value, want) == 0,
+                     "an override says %s = %s over the text, \"%s\" is shown", name, want, value);
+}
+
+/* Each counts, over what the text says. */
+static void probe_overrides(abi_rig_t *rig) {
+    static const char *const overrides[] = {"zenflow.update_interval=3", "zenflow.topk_ratio=0.25",
+                                            "zenflow.select_interval=7"};
+    rig->create.overrides = overrides;
+    rig->create.n_overrides = 3;
+    if (abi_rig_start(rig, ABI_CREATED) && shows(rig, "update_interval", "3") && shows(rig, "topk_ratio", "0.25"))
+        shows(rig, "select_interval", "7");
+}
+
+/* ---- the log ----------------------------------------------------------------------------------------------------- */
+
+static unsigned n_unasked;
+
+static void on_unasked(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *msg,
+                       uint64_t len) {
+    (void)ctx, (void)component, (void)file, (void)line, (void)msg, (void)len;
+    n_unasked += level > ZF_LOG_ERROR;
+}
+
+/* A life with a missing gradient, which is warned of where that is asked for. */
+static void probe_level(abi_rig_t *rig) {
+    static const char *const overrides[] = {"log.level=error"};
+    rig->create.overrides = overrides;
+    rig->create.n_overrides = 1;
+    rig->host.table.log = on_unasked;
+    if (!abi_rig_start(rig, ABI_ACTIVE))
+        return;
+    zf_status_t st = abi_rig_step(rig, ABI_RIG_TRAINED - 1, NULL);
+    abi_rig_check(rig, ABI_RULE_VALID, st >= 0, "a step without a gradient", st);
+    abi_rig_end(rig);
+    abi_check(rig->probe, ABI_RULE_BOOKS, n_unasked == 0, "with level = error %u messages of other levels are logged",
+              n_unasked);
+}
+
 /* ---- the table of zf.stats/1 ------------------------------------------------------------------------------------- */
 
 static int is_name(const char *name) {
@@ -251,4 +297,5 @@ static void probe_counters(abi_rig_t *rig) {
 const abi_row_t abi_books_rows[] = {
     {"counters of a run", ABI_OPEN, 1, probe_run}, {"bytes", ABI_OPEN, 1, probe_bytes},
     {"layout", ABI_CREATED, 1, probe_layout},      {"effective configuration", ABI_BOUND, 1, probe_config},
+    {"overrides", ABI_OPEN, 1, probe_overrides},   {"level of the log", ABI_OPEN, 1, probe_level},
     {"counters", ABI_ACTIVE, 0, probe_counters},   {NULL, ABI_OPEN, 0, NULL}};

@@ -107,6 +107,7 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out, zf_
         keys[mine.n_overrides++] = forced;
         mine.overrides = keys;
     }
+    wrong_out_create(&mine, keys);
     if (IS(text_ignored) && mine.config_text_nbytes == 0)
         mine.config_text = NULL;
     if (IS(warning_lost) && mine.host->log) {
@@ -118,7 +119,8 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out, zf_
 }
 
 static void destroy(zf_instance_t *instance, const zf_destroy_args_t *args) {
-    real->destroy(instance, IS(destroy_drops) ? NULL : args);
+    static const zf_destroy_args_t flush = {.struct_size = sizeof flush, .flags = ZF_DESTROY_FLUSH};
+    real->destroy(instance, IS(destroy_drops) ? NULL : IS(destroy_flushes) ? &flush : args);
 }
 
 /* ---- bind_params ------------------------------------------------------------------------------------------------- */
@@ -177,6 +179,8 @@ static const zf_group_decl_t *spoil_rule(const zf_bind_args_t *args) {
     return &group;
 }
 
+static const zf_instance_t *bound; /* last */
+
 static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *args, uint32_t *out_ids,
                                zf_bind_report_t *out_report, zf_error_t *err) {
     static zf_param_decl_t decls[MAX_PARAMS];
@@ -186,6 +190,9 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *ar
     if (!args || args->struct_size != sizeof mine || args->decl_size != sizeof *decls || args->n_decls > MAX_PARAMS ||
         !args->decls)
         return wrong_told("bind_params", real->bind_params(instance, args, out_ids, out_report, err), err);
+    if (IS(second_bind_ignored) && instance == bound && bound)
+        return ZF_OK;
+    bound = instance;
     mine = *args;
     mine.decls = decls;
     mine.groups = spoil_rule(args);
@@ -245,6 +252,7 @@ static void spoil_values(const zf_tensor_t *t) {
         x[n - 1] = 0.0f;
     if (IS(nan_hidden) && isnan(x[n - 1]))
         x[n - 1] = 0.0f;
+    wrong_out_values(x, n);
     for (size_t i = 0; IS(grad_rounded) && i < n; i++)
         memset(&x[i], 0, 2); /* the lower half */
 }
@@ -255,6 +263,7 @@ static int is_dropped(const zf_grad_item_t *item) {
 }
 
 static void spoil_item(zf_grad_item_t *item, const zf_stream_t *stream) {
+    wrong_out_item(item);
     if (IS(replace_lost))
         item->flags &= ~ZF_GRAD_REPLACE;
     if (IS(part_is_total) && item->flags & ZF_GRAD_PART)
@@ -296,15 +305,6 @@ static zf_status_t grads_ready(zf_instance_t *instance, const zf_grad_item_t *it
 
 /* ---- step, reports ----------------------------------------------------------------------------------------------- */
 
-static void cap_hyper(zf_group_hyper_t *h) {
-    if (IS(rates_flushed) && h->lr < 1e-6)
-        h->lr = 0.0;
-    if (IS(beta2_capped) && h->beta2 > 0.999)
-        h->beta2 = 0.999;
-    if (IS(eps_capped) && h->eps > 1e-4)
-        h->eps = 1e-4;
-}
-
 static double announced[MAX_GROUPS]; /* learning rates for the coming step, if any were */
 static int is_announced, n_discards; /* ... in a row */
 
@@ -330,7 +330,7 @@ static void spoil_hyper(zf_group_hyper_t *h, const zf_group_hyper_t *first) {
         h->beta1 = first->beta2, h->beta2 = first->beta1;
     if (IS(rate_of_half_percent))
         h->lr *= 1.005;
-    cap_hyper(h);
+    wrong_out_hyper(h, n_steps);
 }
 
 static void spoil_step(zf_step_args_t *a) {
@@ -346,6 +346,7 @@ static void spoil_step(zf_step_args_t *a) {
         a->unscale = fmax(a->unscale, 0x1p-16);
     if (IS(clip_floored) && a->clip_norm > 0.0)
         a->clip_norm = fmax(a->clip_norm, 1e-3);
+    wrong_out_step(a);
     if (IS(epoch_lost))
         a->flags &= ~ZF_STEP_EPOCH_END;
     if (IS(discard_steps))
@@ -423,6 +424,7 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *args, zf_
     zf_status_t st = wrong_told("step", real->step(instance, &mine, out_report, err), err);
     wrong_burn();
     end_step(st, out_report);
+    st = wrong_out_stepped(st, out_report && out_report->struct_size == sizeof *out_report ? out_report : NULL);
     return IS(status_new) && st == ZF_SUBMITTED ? ZF_SUBMITTED + 1 : st;
 }
 
@@ -506,8 +508,13 @@ static zf_status_t quiesce(zf_instance_t *instance, const zf_quiesce_args_t *arg
 
 static zf_status_t export_params(zf_instance_t *instance, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
                                  zf_error_t *err) {
+    if (IS(export_first_only) && n > 1)
+        n = 1;
     zf_status_t st = wrong_told("export_params", real->export_params(instance, items, n, elem_size, err), err);
     wrong_lose(st < 0 ? IS(leak_per_refusal) : IS(leak_per_export));
+    for (uint32_t i = 0; IS(export_visible) && st == ZF_OK && i < n; i++)
+        for (uint64_t k = 0; k < items[i].dst_nbytes / 4; k++)
+            memset(&items[i].dst[k], 0, visible[items[i].id].is_bf16 ? 2 : 0); /* what bf16 shows */
     if (IS(export_ulp) && st == ZF_OK && n > 0 && items[0].dst_nbytes)
         items[0].dst[0] = nextafterf(items[0].dst[0], INFINITY);
     return st;

@@ -59,6 +59,7 @@ static void spoil_record(zf_error_t *err) {
         err->message[0] = '\0';
     if (IS(wrong_status))
         err->status = -99;
+    wrong_out_error(err);
     if (IS(blames_nobody))
         err->param = ZF_NO_ID;
 }
