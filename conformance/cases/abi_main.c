@@ -33,10 +33,10 @@ static const zc_option_t table[] = {
     ZC_OPTION("profile", ZC_CHOICE_TEXT, AT(profile), "NAME",
               "full (default), or core: what right calls rely on, of any vendor's plugin, in float32",
               .choices = "full core"),
-    ZC_OPTION(
-        "only", ZC_TEXT, AT(only), "NAME",
-        "these probes alone: elf, entry, slots, cases, training, hosts, books, extent, state, order, storage, told, "
-        "waits, growth, calls, isolation, manners, life"),
+    ZC_OPTION("only", ZC_TEXT, AT(only), "NAME",
+              "these probes alone: elf, entry, slots, cases, training, hosts, books, extent, state, order, storage, "
+              "drawn, clock, told, "
+              "waits, growth, calls, isolation, manners, life"),
     ZC_OPTION("help", ZC_SWITCH, AT(is_help), NULL, "this text"),
 };
 
@@ -62,7 +62,8 @@ static const part_t parts[] = {{"entry", abi_entry_rows, NULL, 1},     {"slots",
                                {"hosts", abi_host_rows, NULL, 0},      {"books", abi_books_rows, NULL, 0},
                                {"extent", abi_extent_rows, NULL, 0},   {"isolation", abi_isolation_rows, NULL, 1},
                                {"state", abi_state_rows, NULL, 0},     {"order", abi_order_rows, NULL, 0},
-                               {"storage", abi_storage_rows, NULL, 0}, {"told", abi_told_rows, NULL, 0},
+                               {"storage", abi_storage_rows, NULL, 0}, {"drawn", abi_drawn_rows, NULL, 0},
+                               {"clock", abi_clock_rows, NULL, 0},     {"told", abi_told_rows, NULL, 0},
                                {"waits", abi_waits_rows, NULL, 0},     {"growth", abi_growth_rows, NULL, 1},
                                {"calls", abi_calls_rows, NULL, 0},     {"manners", abi_manners_rows, NULL, 1},
                                {"life", abi_life_rows, NULL, 0}};

@@ -43,9 +43,10 @@ void wrong_save_finish(const char *path, const char *beside);
 /* wrong_outside.c: arguments on their way in (keys: room for overrides), and what comes back. */
 void wrong_out_create(zf_create_args_t *args, const char **keys);
 void wrong_out_hyper(zf_group_hyper_t *h, uint64_t n);
+void wrong_out_loaded(uint64_t step);
 void wrong_out_step(zf_step_args_t *a);
 zf_status_t wrong_out_stepped(zf_status_t st, zf_step_report_t *r);
-void wrong_out_values(float *x, size_t n);
+void wrong_out_values(float *x, size_t n, size_t n_columns);
 void wrong_out_item(zf_grad_item_t *item);
 void wrong_out_error(zf_error_t *err);
 

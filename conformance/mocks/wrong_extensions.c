@@ -46,6 +46,7 @@ static void spoil_saved(zf_state_report_t *r) {
 }
 
 static void spoil_loaded(zf_state_report_t *r) {
+    wrong_out_loaded(r->step);
     if (IS(missing_zero))
         r->n_missing = 0;
     if (IS(extra_zero))

@@ -30,7 +30,15 @@ static void cap_hyper(zf_group_hyper_t *h) {
         h->eps = 1e-4;
 }
 
+static uint64_t loaded; /* the step that a checkpoint was of */
+
+void wrong_out_loaded(uint64_t step) { loaded = step; }
+
 void wrong_out_hyper(zf_group_hyper_t *h, uint64_t n) {
+    if (IS(rate_after_million) && loaded + n > 500000)
+        h->lr *= 1.001;
+    if (IS(bias_since_load) && loaded > 1000)
+        h->lr *= sqrt(1.0 - pow(h->beta2, (double)n)) / (1.0 - pow(h->beta1, (double)n));
     cap_hyper(h);
     if (IS(rate_in_fp32))
         h->lr = (double)(float)h->lr;
@@ -73,8 +81,10 @@ zf_status_t wrong_out_stepped(zf_status_t st, zf_step_report_t *r) {
     return IS(submitted_as_ok) && st == ZF_SUBMITTED ? ZF_OK : st;
 }
 
-void wrong_out_values(float *x, size_t n) {
+void wrong_out_values(float *x, size_t n, size_t n_columns) {
     for (size_t i = 0; i < n; i++) {
+        if (IS(columns_from_4096) && i % n_columns >= 4096)
+            x[i] = 0.0f;
         if (IS(tiny_flushed) && fabsf(x[i]) < 1e-30f)
             x[i] = 0.0f;
         if (IS(huge_clamped) && fabsf(x[i]) > 8.0f && isfinite(x[i]))

@@ -58,6 +58,7 @@ static const char *capped_key(const zf_create_args_t *args) {
         int habit;
         const char *key, *most;
     } caps[] = {{WRONG_interval_capped, "update_interval", "16"},
+                {WRONG_interval_capped_at_32, "update_interval", "32"},
                 {WRONG_warm_up_capped, "full_warm_up_rounds", "8"},
                 {WRONG_select_capped, "select_interval", "16"}};
     static char out[64];
@@ -252,7 +253,7 @@ static void spoil_values(const zf_tensor_t *t) {
         x[n - 1] = 0.0f;
     if (IS(nan_hidden) && isnan(x[n - 1]))
         x[n - 1] = 0.0f;
-    wrong_out_values(x, n);
+    wrong_out_values(x, n, t->dl.ndim == 2 ? (size_t)t->dl.shape[1] : 1);
     for (size_t i = 0; IS(grad_rounded) && i < n; i++)
         memset(&x[i], 0, 2); /* the lower half */
 }

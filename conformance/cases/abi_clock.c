@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* abi_clock.c - proof 5, a run of a million steps: a checkpoint whose clock and counts of updates are set to 10^6, as
+ * abi/CHECKPOINT.md says that a tool may do; the steps behind its load are AdamW's, with bias corrections of then. */
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "abi_probes.h"
+#include "harness/rig.h"
+#include "oracle/oracle.h"
+
+enum { CLOCK = 1000000, N_BEFORE = 2, N_BEHIND = 5, N_ELEMS = 12, MOST = 8192 };
+
+static const char config[] = "[zenflow]\nmode = exact\n[host]\nthreads = 1\n[log]\nlevel = error\n";
+
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
+
+/* Of zlib. */
+static uint32_t crc32_of(const void *data, size_t nbytes) {
+    const unsigned char *bytes = data;
+    uint32_t crc = 0xFFFFFFFFu;
+    for (size_t i = 0; i < nbytes; i++) {
+        crc ^= bytes[i];
+        for (int k = 0; k < 8; k++)
+            crc = crc >> 1 ^ (0xEDB88320u & (0u - (crc & 1)));
+    }
+    return ~crc;
+}
+
+/* The text behind a name becomes `to`, as far as `end`. 0: it is not there. */
+static int replace(char *text, const char *name, const char *end, const char *to) {
+    static char rest[MOST];
+    char *at = strstr(text, name), *until = at ? strstr(at + strlen(name), end) : NULL;
+    if (!until)
+        return 0;
+    snprintf(rest, sizeof rest, "%s", until);
+    snprintf(at + strlen(name), MOST - (size_t)(at + strlen(name) - text), "%s%s", to, rest);
+    return 1;
+}
+
+static int write_at(const char *dir, const char *name, const void *data, size_t nbytes, off_t at, int is_cut) {
+    char path[4600];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    int fd = open(path, O_WRONLY | O_CLOEXEC | (is_cut ? O_TRUNC : 0));
+    int is_written = fd >= 0 && pwrite(fd, data, nbytes, at) == (ssize_t)nbytes;
+    return fd >= 0 && close(fd) == 0 && is_written;
+}
+
+/* 0: the index is not as CHECKPOINT.md says. */
+static int set_clock(const char *dir) {
+    static char text[MOST];
+    char path[4600], now[80];
+    const uint32_t clock = CLOCK;
+    snprintf(path, sizeof path, "%s/%s", dir, ZF_STATE_INDEX);
+    FILE *file = fopen(path, "re");
+    size_t n = file ? fread(text, 1, MOST - 1, file) : 0;
+    if (file)
+        fclose(file);
+    text[n] = '\0';
+    char *counts = strstr(text, "\"n\":[");
+    long first = counts ? strtol(counts + 5, NULL, 10) : 0;
+    snprintf(now, sizeof now, "%d,\"submitted\":%d,\"applied\":%d", CLOCK, CLOCK, CLOCK);
+    if (!counts || !replace(text, "\"step\":", ",\"skipped\"", now))
+        return 0;
+    snprintf(now, sizeof now, "%ld,4,%u", first, crc32_of(&clock, sizeof clock));
+    if (!replace(text, "\"n\":[", "]", now))
+        return 0;
+    char *second = strchr(text, '\n');
+    snprintf(now, sizeof now, "%08x", second ? crc32_of(second + 1, strcspn(second + 1, "\n")) : 0);
+    return second && replace(text, "\"crc32\":\"", "\"", now) &&
+           write_at(dir, "zf_state-00001.safetensors", &clock, sizeof clock, (off_t)first, 0) &&
+           write_at(dir, ZF_STATE_INDEX, text, strlen(text), 0, 1);
+}
+
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
+
+typedef struct late {
+    float w[N_ELEMS], m[N_ELEMS], v[N_ELEMS];
+} late_t;
+
+static void fill(rig_t *rig, uint32_t step) {
+    float *g = rig->grads;
+    for (uint32_t i = 0; i < N_ELEMS; i++)
+        g[i] = (float)((step * 7 + i * 5) % 31) / 16.0f - 0.9f;
+}
+
+static void step(rig_t *rig, uint32_t number) {
+    fill(rig, number);
+    rig_deliver(rig, 0, 1, 1, NULL);
+    rig_step(rig, ZF_STEP_WAIT);
+    rig_fetch(rig, 0, 0);
+}
+
+/* "Update rules" of plugin/SCHEDULE.md with n so large that b^n is small beside 1. */
+static void update(late_t *l, const float *g, const zf_group_hyper_t *h, uint32_t n) {
+    const float c1 = (float)(1.0 - h->beta1), c2 = (float)(1.0 - h->beta2), b1 = (float)h->beta1, b2 = (float)h->beta2;
+    const float root = (float)(1.0 / sqrt(1.0 - pow(h->beta2, n))), rate = (float)(-h->lr / (1.0 - pow(h->beta1, n)));
+    const float keep = (float)(1.0 - h->lr * h->weight_decay);
+    for (int i = 0; i < N_ELEMS; i++) {
+        l->m[i] = fmaf(b1, l->m[i], c1 * g[i]);
+        l->v[i] = fmaf(b2, l->v[i], c2 * g[i] * g[i]);
+        l->w[i] = fmaf(rate, l->m[i] / fmaf(sqrtf(l->v[i]), root, (float)h->eps), l->w[i] * keep);
+    }
+}
+
+static int open_rig(rig_t *rig, const zf_loader_t *loader) {
+    const rig_spec_t spec = {
+        .n_tensors = 1, .ndim = 2, .shape = {3, 4}, .dtype = zf_dtype_float32(), .config = config, .does_not_clip = 1};
+    rig_open(rig, loader, &spec);
+    rig->hyper.lr = 0.01;
+    return 1;
+}
+
+/* The oracle's state of the first steps. */
+static void begin(late_t *l, rig_t *rig) {
+    const zo_decl_t decl = {.ndim = 2, .shape = {3, 4}, .visible = rig->params};
+    zo_adamw_t *plain = zo_adamw_create(&(zo_config_t){0}, &decl, 1);
+    const zo_hyper_t h = {rig->hyper.lr, rig->hyper.beta1, rig->hyper.beta2, rig->hyper.eps, rig->hyper.weight_decay};
+    for (uint32_t s = 0; s < N_BEFORE; s++) {
+        const float *grads[] = {rig->grads};
+        fill(rig, s);
+        zo_adamw_step(plain, grads, &h, 1.0f);
+    }
+    memcpy(l->w, zo_adamw_w(plain, 0), sizeof l->w);
+    memcpy(l->m, zo_adamw_m(plain, 0), sizeof l->m);
+    memcpy(l->v, zo_adamw_v(plain, 0), sizeof l->v);
+    zo_adamw_destroy(plain);
+}
+
+static void go_on(abi_rig_t *own, rig_t *rig, late_t *l) {
+    const float *w = rig->params;
+    for (uint32_t s = 0; s < N_BEHIND; s++) {
+        step(rig, N_BEFORE + s);
+        update(l, rig->grads, &rig->hyper, CLOCK + 1 + s);
+        for (int i = 0; i < N_ELEMS; i++)
+            if (!abi_check(own->probe, ABI_RULE_EXTENT, w[i] == l->w[i], "step %u: weight %d is %.9g, AdamW's %.9g",
+                           CLOCK + 1 + s, i, (double)w[i], (double)l->w[i]))
+                return;
+    }
+}
+
+static void probe_clock(abi_rig_t *own) {
+    const zf_state_ext_t *ext = own->table->get_extension(ZF_EXT_STATE);
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_state_report_t report = {.struct_size = sizeof report};
+    zf_loader_t *loader;
+    char path[4200];
+    const zf_state_args_t args = {.struct_size = sizeof args, .flags = ZF_STATE_NO_SYNC, .path = path};
+    rig_t rig, late;
+    late_t expected;
+    snprintf(path, sizeof path, "%s/late", own->probe->scratch);
+    if (zf_loader_open(own->probe->plugin, &loader, &err) < 0 || !open_rig(&rig, loader) || !open_rig(&late, loader))
+        return;
+    begin(&expected, &late);
+    for (uint32_t s = 0; s < N_BEFORE; s++)
+        step(&rig, s);
+    zf_status_t st = ext->save(rig.instance, &args, NULL, &err);
+    abi_check(own->probe, ABI_RULE_VALID, st == ZF_OK && set_clock(path),
+              "save returned %d, or its index is not as CHECKPOINT.md says", st);
+    st = ext->load(late.instance, &(zf_state_args_t){.struct_size = sizeof args, .path = path}, &report, &err);
+    if (abi_check(own->probe, ABI_RULE_EXTENT, st == ZF_OK && report.step == CLOCK,
+                  "load of a checkpoint of step %d: returned %d, step %llu: %.200s", CLOCK, st,
+                  (unsigned long long)report.step, err.message))
+        go_on(own, &late, &expected);
+    rig_close(&rig);
+    rig_close(&late);
+}
+
+const abi_row_t abi_clock_rows[] = {{"a million steps", ABI_OPEN, 1, probe_clock}, {NULL, ABI_NOTHING, 0, NULL}};
