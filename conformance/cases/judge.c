@@ -141,9 +141,19 @@ static int call(const judge_t *j, const area_t *area) {
     return area->main(argc, (char **)(size_t)argv);
 }
 
+/* 0, 1 or 3; whatever else ended it, 2: it could not run. */
 static int end_of(pid_t pid) {
     int status = 0;
-    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    if (pid <= 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+        return 2;
+    status = WEXITSTATUS(status);
+    return status <= 1 || status == 3 ? status : 2;
+}
+
+/* 1 before 2 before 3 before 0. */
+static void weigh(judge_t *j, int status) {
+    if (status != 0 && (j->worst == 0 || status < j->worst))
+        j->worst = status;
 }
 
 /* The last lines that say something: n of them, or all. */
@@ -169,8 +179,7 @@ static void tell(judge_t *j, const char *name, char *said, int status) {
         status = WEXITSTATUS(status);
     }
     show(name, said, status == 0 ? "pass" : status == 2 ? "not judged" : "FAIL", status == 1 ? ALL_LINES : 1);
-    if (status != 0 && j->worst != 1)
-        j->worst = status == 2 ? 2 : 1;
+    weigh(j, status == 2 ? 2 : status != 0);
 }
 
 static void run(judge_t *j, const area_t *area) {
@@ -191,7 +200,7 @@ static void run(judge_t *j, const area_t *area) {
     close(fd);
     snprintf(said + (n > 0 ? n : 0), 2, "%s", n > 0 ? "" : "\n");
     if (area->main == zk_cost_main && WIFEXITED(status) && WEXITSTATUS(status) < 2)
-        printf("%s", said), j->worst |= WEXITSTATUS(status); /* two lines, each with its word */
+        printf("%s", said), weigh(j, WEXITSTATUS(status)); /* two lines, each with its word */
     else
         tell(j, area->name, said, status);
 }
@@ -210,8 +219,7 @@ static void run_glue(judge_t *j) {
                              : status == 1 ? "FAIL: the table above"
                              : status == 3 ? "inconclusive: the table above"
                                            : "not judged: the line above says what is missing");
-    if (status == 1 || (status != 0 && j->worst == 0))
-        j->worst = status;
+    weigh(j, status);
 }
 
 static void print_not_judged(const judge_t *j) {
