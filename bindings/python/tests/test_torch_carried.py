@@ -2,10 +2,14 @@
 """Parameters on a device that torch alone reaches: a Vulkan driver in software, whose memory is its own to torch (PyPI torchvulkan, Debian's
 mesa-vulkan-drivers). Beside torch's AdamW on that device; test_torch_carried_uses.py has the rest of usage.py's table.
 """
+import contextlib
 import copy
+import io
 import os
+import tempfile
 import unittest
 import warnings
+from unittest import mock
 
 import support
 from support import HYPER, TorchTest, mlp, plain_step, torch, values_of
@@ -86,6 +90,44 @@ class Carried(TorchTest):
             for (name, p), q in zip(ours.named_parameters(), theirs.parameters()):
                 bound = next((most for end, most in ROUNDED.items() if name.endswith(end)), BOUND)
                 self.assertLessEqual((p - q).abs().max().item(), bound, name)
+
+    @support.needs("transformers", "accelerate")
+    def test_trainer(self):
+        """Clipped by the plugin in the Trainer's place, accumulated, resumed from a checkpoint; beside AdamW under the same Trainer."""
+        import transformers
+        from accelerate.state import AcceleratorState, PartialState
+        from zfplugin.torch.trainer import ZenFlowCallback
+        transformers.utils.logging.set_verbosity_error()
+        for of, name in ((PartialState, "default_device"), (transformers.TrainingArguments, "device")):  # they know no Vulkan
+            patch = mock.patch.object(of, name, property(lambda self: (getattr(self, "_setup_devices", None), VULKAN)[1]))
+            patch.start()
+            self.addCleanup(patch.stop)
+        for act in (PartialState._reset_state, lambda: AcceleratorState._reset_state(True)):
+            act()
+            self.addCleanup(act)
+
+        def train(folder, make, is_ours, resumed=None):
+            model = model_of("llama", n_layers=1)
+            opt = make(model)
+            arguments = transformers.TrainingArguments(
+                folder, max_steps=6, per_device_train_batch_size=2, gradient_accumulation_steps=2, max_grad_norm=0.05, logging_steps=1, report_to=[],
+                disable_tqdm=True, save_steps=3, save_strategy="steps", dataloader_pin_memory=False, lr_scheduler_type="constant")
+            with contextlib.redirect_stdout(io.StringIO()):
+                trainer = transformers.Trainer(model, arguments, train_dataset=Language(24), optimizers=(opt, None), callbacks=[ZenFlowCallback()] * is_ours)
+                trainer.train(resume_from_checkpoint=resumed)
+            return model, [entry["grad_norm"] for entry in trainer.state.log_history if "loss" in entry], opt
+
+        def of_torch(model):
+            return torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+
+        with tempfile.TemporaryDirectory() as folder:
+            theirs, norms, _ = train(folder + "/theirs", of_torch, False)
+            for resumed in (None, folder + "/ours/checkpoint-3"):
+                ours, mine, opt = train(folder + "/ours", lambda model: self.zenflow(model, lr=1e-3, weight_decay=0.0), True, resumed)
+                self.assertEqual(next(ours.parameters()).device, VULKAN)
+                self.assertLess(opt.last_report.clip_factor, 0.2)
+                torch.testing.assert_close(torch.tensor(mine), torch.tensor(norms), rtol=1e-4, atol=0)
+                self.assert_same(ours.cpu(), copy.deepcopy(theirs).cpu(), 1e-5)
 
     def test_it_is_the_cpus_run_to_the_bit(self):
         """With the same gradients; also where weights wait for their forward."""

@@ -205,6 +205,11 @@ class Lanes(TorchTest):
                 self.assertRaisesRegex(errors.StateError, "graph is being captured"):
             opt.step()
 
+    def test_a_device_that_cannot_make_a_digest(self):
+        with mock.patch.object(lanes.Side, "remember", side_effect=NotImplementedError("sum of int64")):
+            self.assertFalse(lanes.lane_of(VULKAN).is_stream)
+            self.check()
+
     def test_planted_faults(self):
         """Each is seen by the weights."""
         begin = gradients.GradientFeed._begin
