@@ -42,7 +42,7 @@ static void write_again(const char *path) {
     char byte;
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (pread(fd, &byte, 1, 0) == 1 && pwrite(fd, &byte, 1, 0) != 1)
-        abort();
+        __builtin_trap();
     close(fd);
 }
 
@@ -52,7 +52,7 @@ static void copy_over(const char *from, const char *to) {
     int in = open(from, O_RDONLY | O_CLOEXEC), out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     while ((n = read(in, buf, sizeof buf)) > 0)
         if (write(out, buf, (size_t)n) != n)
-            abort();
+            __builtin_trap();
     fsync(out);
     close(out);
     close(in);
@@ -91,7 +91,7 @@ static void act(char letter, const char *path, const char *beside) {
     if (letter == 'e' && syscall(SYS_renameat2, AT_FDCWD, beside, AT_FDCWD, path, 2 /* RENAME_EXCHANGE */) != 0)
         letter = 'r';
     if (letter == 'r' && rename(beside, path) != 0)
-        abort();
+        __builtin_trap();
     if (letter == 'p')
         sync_path(above);
     if (letter == 'd' || letter == 'u') {
