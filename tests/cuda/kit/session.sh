@@ -3,7 +3,7 @@
 # session.sh [laws|steps|rehearsal] [OPTION...] - the first hour of libzfplugin on a GPU. It lies in the unpacked kit.
 #
 #   laws       (default) within nine minutes: instruction forms, the driver's behaviour, the laws bit for bit, also without
-#              stream memory operations and with one hardware queue, the device pass and the link, a small model, PyTorch
+#              stream memory operations, with streams that wait for words and with one hardware queue, the device pass and the link, a small model, PyTorch
 #   steps      within nine minutes: training steps of 1.2 billion parameters with the state on the device, offloaded exactly
 #              and in windows, beside torch's AdamW and DeepSpeed's offload where Python has them. OPTION...: other shapes, of
 #              conformance/bench/gpu_step.py
@@ -99,6 +99,10 @@ row 20 "instruction forms, plain C" opcodes.txt "$kit/bin/opcodes" "$kit/ptx/opc
 row 30 "driver as the double models it" driver.txt "$kit/bin/test_driver_real"
 row 20 "what stands behind what" probe.txt "$kit/bin/probe"
 laws 130 "laws, bit for bit" laws.txt $cases 1
+if [ "$what" = laws ]; then
+    export ZF_CUDA_MEMOPS=wait # hooks wait by default, until a driver was seen to let the host's streams wait
+    laws 50 "laws, streams that wait for words" streams_wait.txt $few 4
+fi
 export ZF_CUDA_MEMOPS=0
 laws 50 "laws, no stream memory operations" no_memops.txt $few 2
 unset ZF_CUDA_MEMOPS
