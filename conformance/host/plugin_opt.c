@@ -43,7 +43,7 @@ static void describe_tensor(const host_param_t *p, void *data, zf_tensor_t *out)
 /* What the stream does not order is waited for here. */
 static int wait_for(const plugin_optimizer_t *self, zf_fence_t *fence, const char *what, glue_error_t *err) {
     zf_error_t error = {.struct_size = sizeof error};
-    if (fence->kind != ZF_FENCE_STREAM_ORDER &&
+    if (fence->kind != ZF_FENCE_NONE && fence->kind != ZF_FENCE_STREAM_ORDER &&
         self->zf->fence_wait(self->instance, fence, fence_timeout_ns, &error) < 0)
         return fail_with(err, what, &error);
     fence->kind = ZF_FENCE_NONE;
