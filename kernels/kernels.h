@@ -149,10 +149,11 @@ typedef struct zfi_stats {
     int channels_are_rows;
     const zfi_stats_matrix_t *matrices;
     uint32_t n_matrices;
+    double *squares; /* [units of all matrices] their sums of squares, in order, in place of sum_squares; or NULL */
 } zfi_stats_t;
 
 typedef struct zfi_stats_result {
-    double sum_squares;   /* over all matrices */
+    double sum_squares;   /* over all matrices; 0 where the job has `squares` */
     uint64_t n_nonfinite; /* elements that are Inf or NaN */
 } zfi_stats_result_t;
 

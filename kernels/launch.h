@@ -16,7 +16,7 @@
 
 #include "kernels.h"
 
-enum { ZFI_LAUNCH_NDIM = 8, ZFI_ENTER_RECTS = 64, ZFI_NO_PARAM = -1 };
+enum { ZFI_LAUNCH_NDIM = 8, ZFI_LAUNCH_GRADIENTS = 64, ZFI_ENTER_RECTS = 64, ZFI_NO_PARAM = -1 };
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
@@ -37,7 +37,10 @@ typedef struct zfi_data_matrix {
     uint32_t k, n_channels; /* selected channels, all channels */
     int channels_are_rows;
     int is_resident; /* its state lies in all_w, all_m, all_v */
-    int has_sums;    /* channel sums of |gradient| are wanted, and the selected channels are listed in index */
+    /* CPU only: UPDATE_ALL takes an element of w from the visible one where that is not round(w), since the host wrote
+     * it. Of fp32 the visible value is w itself. No digest is kept of them. */
+    int sees_edits;
+    int has_sums; /* channel sums of |gradient| are wanted, and the selected channels are listed in index */
     uint64_t rows, cols;
     uint64_t param_offset; /* elements from the parameter's start, row-major */
     uint64_t grad_offset;  /* ... from where its gradient begins: where element (0, 0) lies there, or would lie */
@@ -93,6 +96,10 @@ typedef uint64_t (*zfi_run_ahead_fn)(const void *ctx, const zfi_run_ahead_t *job
 /* The same for all channels: as zfi_kernels_t.replay with one slot. n: number of the update. */
 typedef uint64_t (*zfi_update_fn)(const void *ctx, const zfi_replay_t *job, const zfi_hyper_t *hyper, uint32_t n);
 
+/* Calls fn(arg, i) for every i < n, some at once on threads that lend a hand, and returns when all are over. */
+typedef void (*zfi_part_fn)(void *arg, uint32_t i);
+typedef void (*zfi_share_fn)(void *ctx, uint32_t n, zfi_part_fn fn, void *arg);
+
 struct zfi_data {
     const zfi_data_param_t *params;
     const zfi_data_matrix_t *matrices;
@@ -105,29 +112,30 @@ struct zfi_data {
     int counts_per_channel; /* n: one count per selected channel, else one per matrix */
     zfi_run_ahead_fn host_run_ahead; /* of parameters with a host_rule */
     zfi_update_fn host_update;
+    zfi_share_fn share; /* CPU only: ... [share_ctx]; NULL: a launch has one thread */
+    void *share_ctx;
 
-    float *w, *m, *v;                   /* [all selected elements] compact; m, v NULL where no rule has them */
-    float *all_w;                       /* the state of resident matrices, ... */
-    void *all_m, *all_v;                /* ... with moments as `moments` says; NULL where no rule has them */
-    uint32_t *all_n;                    /* [n_matrices] ... and its applied updates; NULL: no matrix is resident */
-    unsigned char *grad;                /* compact gradient of the step */
-    uint32_t *index;                    /* selected channels by position */
-    uint8_t *masks[2];                  /* 1 per selected channel; choices fill them in turn */
-    uint32_t *n;                        /* applied updates */
-    double *sums[2];                    /* channel sums of |gradient| of two steps in turn */
-    double *sum_squares;                /* [n_params] of the step */
-    uint8_t *has_nonfinite;             /* [n_params] of the step */
-    const void **held;                  /* [n_params] gradients of the step, kept until s is known; NULL: not wanted */
-    const uint64_t *merge_from;         /* [n_matrices] values numbered below are not merged */
-    zfi_scalars_t *scalars;             /* scratch: one per selected channel of a matrix; or as n, see unit_squares */
-    zfi_stats_matrix_t *stats_matrices; /* scratch */
-    double *unit_squares; /* scratch of backends that work on many matrices at once, else NULL: the units' sums of
-                           * squares, of all matrices */
-    uint64_t *found;      /* ... [n_matrices] digests of what CHECK finds; 0 between two of them */
-    uint32_t *is_bad;     /* ... [n_matrices] UPDATE_ALL found a weight Inf or NaN */
-    uint64_t *digests;    /* [n_matrices] of what was written to visible values (digest.h); NULL: nothing is checked */
-    uint64_t *bands;      /* digests of what bands of rows showed when SEAL saw them last; NULL: none is kept */
-    uint8_t *is_foreign;  /* [n_params] CHECK found what nobody announced: no kernel writes its visible values */
+    float *w, *m, *v;           /* [all selected elements] compact; m, v NULL where no rule has them */
+    float *all_w;               /* the state of resident matrices, ... */
+    void *all_m, *all_v;        /* ... with moments as `moments` says; NULL where no rule has them */
+    uint32_t *all_n;            /* [n_matrices] ... and its applied updates; NULL: no matrix is resident */
+    unsigned char *grad;        /* compact gradient of the step */
+    uint32_t *index;            /* selected channels by position */
+    uint8_t *masks[2];          /* 1 per selected channel; choices fill them in turn */
+    uint32_t *n;                /* applied updates */
+    double *sums[2];            /* channel sums of |gradient| of two steps in turn */
+    double *sum_squares;        /* [n_params] of the step */
+    uint8_t *has_nonfinite;     /* [n_params] of the step */
+    const void **held;          /* [n_params] gradients of the step, kept until s is known; NULL: not wanted */
+    const uint64_t *merge_from; /* [n_matrices] values numbered below are not merged */
+    zfi_scalars_t *scalars;     /* scratch: one per selected channel of a matrix; or as n, see unit_squares */
+    double *unit_squares;       /* scratch: the units' sums of squares, of all matrices */
+    uint64_t *found;     /* scratch of backends that work on many matrices at once: [n_matrices] digests of what CHECK
+                            finds; 0 between two of them */
+    uint32_t *is_bad;    /* ... [n_matrices] UPDATE_ALL found a weight Inf or NaN */
+    uint64_t *digests;   /* [n_matrices] of what was written to visible values (digest.h); NULL: nothing is checked */
+    uint64_t *bands;     /* digests of what bands of rows showed when SEAL saw them last; NULL: none is kept */
+    uint8_t *is_foreign; /* [n_params] CHECK found what nobody announced: no kernel writes its visible values */
     zfi_totals_t *totals;
     uint8_t *overwritten; /* [n_params] page-locked host memory: zfi_found_t, with is_foreign, for the host to read */
 };
@@ -206,9 +214,9 @@ typedef struct zfi_gradient {
 typedef struct zfi_gradients_args {
     const zfi_data_t *data;
     const zfi_gradient_t *gradients; /* page-locked host memory */
-    uint32_t n;
-    uint32_t turn; /* which of the two arrays of sums */
-    int gathers;   /* the selected channels' gradient goes into the compact one */
+    uint32_t n;                      /* at most ZFI_LAUNCH_GRADIENTS */
+    uint32_t turn;                   /* which of the two arrays of sums */
+    int gathers;                     /* the selected channels' gradient goes into the compact one */
 } zfi_gradients_args_t;
 
 /* sum_squares = those of the present parameters that count in the norm, by id from +0.0. */

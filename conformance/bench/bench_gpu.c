@@ -200,7 +200,7 @@ static uint64_t count_different(const bench_t *b) {
     uint64_t channels = b->by_rows ? b->rows_per_matrix : b->o.cols, n = 0, n_sums = b->n_matrices * channels;
     double *found = calloc(n_sums, sizeof *found), *expected = calloc(n_sums, sizeof *expected), squares = 0;
     zfi_stats_matrix_t *matrices = calloc(b->n_matrices, sizeof *matrices);
-    zfi_stats_t job = {b->gradient, b->dtype, b->by_rows, matrices, b->n_matrices};
+    zfi_stats_t job = {b->gradient, b->dtype, b->by_rows, matrices, b->n_matrices, NULL};
     zfi_stats_result_t result;
     for (uint32_t i = 0; i < b->n_matrices; i++)
         matrices[i] = (zfi_stats_matrix_t){b->rows_per_matrix, b->o.cols, expected + i * channels};

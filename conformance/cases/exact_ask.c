@@ -184,9 +184,45 @@ static void write_one(zx_run_t *run) {
     free(was);
 }
 
+/* Where updates see edits the host writes, and perhaps what stood there again; whatever comes next reads it. */
+static void write_seen(zx_run_t *run) {
+    zx_case_t *c = run->c;
+    uint32_t i = zx_below(&c->rng, c->n_params);
+    if (!zx_chance(&c->rng, 50) || (c->params[i].flags & ZF_PARAM_TIED) || !zx_is_trainable(&c->params[i]) ||
+        !zo_sees_edits(run->oracle, i) || zo_n_elems(run->oracle, i) == 0)
+        return;
+    zx_run_fetch_to_write(run, i);
+    uint64_t nbytes = zo_n_elems(run->oracle, i) * zo_dtype_nbytes(c->params[i].decl.dtype);
+    void *was = zx_alloc(nbytes), *values;
+    memcpy(was, zo_visible(run->oracle, i), nbytes);
+    values = zx_run_draw_edit(run, i);
+    zx_host_sync(&run->host);
+    zx_host_write(&run->host, c->params[i].array, values);
+    zo_overwrite(run->oracle, i, values);
+    if (zx_chance(&c->rng, 20)) {
+        zx_host_sync(&run->host);
+        zx_host_write(&run->host, c->params[i].array, was);
+        zo_overwrite(run->oracle, i, was);
+    }
+    free(values);
+    free(was);
+}
+
+/* Laws that compare with the plain optimizer, or with what one step shows, take no edit. */
+static void see_point(zx_run_t *run) {
+    const zx_case_t *c = run->c;
+    if (c->law != 2 && c->law != 3 && c->law != 4)
+        return;
+    zx_rng_swap(&run->c->rng, &run->questions);
+    write_seen(run);
+    zx_rng_swap(&run->c->rng, &run->questions);
+}
+
 void zx_run_ask_point(zx_run_t *run) {
     static const uint32_t flags[] = {ZF_WRITTEN_LOOK, ZF_WRITTEN_LOOK, ZF_WRITTEN_HOLD, ZF_WRITTEN_ACCEPT};
     zx_case_t *c = run->c;
+    if (c->config.sees_edits && !c->is_ask)
+        see_point(run);
     if (!c->is_ask || (c->ranks && (c->ranks->is_grouped || c->ranks->has_fault || zs_moves(c->ranks))) ||
         !run->host.finds_edits || !run->host.digest)
         return; /* a case that moves is the same at every stage, where other parameters may be written */

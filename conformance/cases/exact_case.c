@@ -170,6 +170,7 @@ static void obey_law(zx_case_t *c) {
     if (c->law == 1 || c->law == 6)
         c->p_changed = c->p_edit = 0;
     c->config.is_exact = is_every_step(&c->config) && prefers_exact(c);
+    c->config.sees_edits = c->config.is_exact && !zx_device_is_gpu() && !zx_device_is_plain() && !c->ranks;
 }
 
 /* Drawn apart, too. */

@@ -218,6 +218,7 @@ void zs_declare(const zs_ranks_t *ranks, uint32_t param, zf_param_decl_t *decl) 
 /* Who keeps the state of a parameter together, and whether it lives as shards. */
 static void set_owners(const zs_ranks_t *ranks, zx_case_t *c, uint32_t data_size, uint32_t stage) {
     c->config.n_owners = stage ? data_size : 1;
+    c->config.sees_edits = 0;
     for (uint32_t i = 0; i < c->n_params; i++) {
         zo_decl_t *decl = &c->params[i].decl;
         decl->is_shared = ranks->kinds[i] == ZS_SHARED;

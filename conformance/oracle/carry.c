@@ -29,6 +29,7 @@ static void carry_param(zo_t *to, uint32_t id, const zo_t *from, uint32_t origin
     zo_param_t *p = &to->params[id];
     const zo_param_t *q = &from->params[origin];
     uint32_t *n = zo_zeros(p->n_elems, sizeof *n);
+    zo_see_edits(q, q->w);
     for (uint64_t e = 0; e < p->n_elems; e++) {
         p->w[e] = q->w[e];
         p->m[e] = moment_of(to, q->m[e]);

@@ -60,7 +60,8 @@ typedef struct zo_config {
     int predicts;         /* predict = auto; without effect but with replay, AdamW or Adam */
     int is_interval_auto; /* update_interval is the longest window */
     uint64_t block_elems; /* tests: elements that a block may always have; 0 = the 65,536 of the page */
-    int by_bands;         /* parameters on a device with memory of its own: edits are told by bands of rows */
+    int sees_edits; /* with is_exact, one rank, parameters in the host's memory: an update takes what the host wrote */
+    int by_bands;   /* parameters on a device with memory of its own: edits are told by bands of rows */
 } zo_config_t;
 
 typedef struct zo_decl {
@@ -134,13 +135,15 @@ uint64_t zo_n_batch(const zo_decl_t *decl);
 /* The host wrote visible ([elements] of dtype, the whole parameter) itself, in this range. */
 void zo_params_changed(zo_t *o, const zo_range_t *range, const void *visible, int is_reset);
 /* on_overwrite = ask. The host wrote visible itself and says nothing: masters stay, and what this page shows comes over
- * it. zo_is_written: since bind_params, params_changed or zo_accept it has, and has not written the bits back right
- * away. zo_hold: nothing of the parameter becomes visible, and its selected channels are not updated. */
+ * it; but a parameter whose updates see edits goes on from it, and of that nothing is told. zo_is_written: since
+ * bind_params, params_changed or zo_accept it has, and has not written the bits back right away. zo_hold: nothing of
+ * the parameter becomes visible, and its selected channels are not updated. */
 void zo_overwrite(zo_t *o, uint32_t id, const void *visible);
 void zo_write_back(zo_t *o, uint32_t id, const void *visible);
 int zo_is_written(const zo_t *o, uint32_t id);
 void zo_hold(zo_t *o, uint32_t id, int is_held);
-int zo_is_behind(const zo_t *o, uint32_t id); /* held over a step: to be announced */
+int zo_sees_edits(const zo_t *o, uint32_t id); /* what the host writes of it counts at the next update */
+int zo_is_behind(const zo_t *o, uint32_t id);  /* held over a step: to be announced */
 void zo_accept(zo_t *o, uint32_t id);
 /* What the host wrote of n parameters is taken over by element, or by bands, in a flush. */
 void zo_adopt(zo_t *o, const uint32_t *ids, uint32_t n);

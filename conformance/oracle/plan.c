@@ -146,10 +146,12 @@ static uint64_t n_most(const zo_t *o, const zo_matrix_t *x) {
 static void place_blocks(zo_t *o) {
     uint64_t of_moment = o->config.moments == ZO_MOMENTS_F32 ? 4 : 2, used = 0;
     int goes_on = 1;
+    for (uint32_t id = 0; id < o->n_params; id++)
+        o->params[id].sees_edits = o->config.sees_edits && !o->params[id].decl.is_never_selected;
     for (int turn = 1; turn <= 3; turn++)
         for (uint32_t i = 0; i < o->n_matrices && goes_on; i++) {
             zo_matrix_t *x = &o->matrices[i];
-            if (turn_of(&o->params[x->param].decl) != turn)
+            if (turn_of(&o->params[x->param].decl) != turn || o->params[x->param].sees_edits)
                 continue;
             used += (n_most(o, x) + 15) / 16 * 16 * (4 + n_moments(o) * of_moment);
             goes_on = turn == 1 || used <= o->config.resident_nbytes;
@@ -157,7 +159,7 @@ static void place_blocks(zo_t *o) {
         }
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
-        x->is_resident |= o->config.resident_nbytes == ZO_ALL_RESIDENT;
+        x->is_resident |= o->config.resident_nbytes == ZO_ALL_RESIDENT || o->params[x->param].sees_edits;
         if (x->is_resident)
             x->k = 0;
     }

@@ -12,6 +12,8 @@ int zo_is_trainable(const zo_t *o, uint32_t id) { return o->params[id].is_traina
 
 int zo_is_written(const zo_t *o, uint32_t id) { return o->params[id].is_written; }
 
+int zo_sees_edits(const zo_t *o, uint32_t id) { return o->params[id].sees_edits; }
+
 int zo_is_behind(const zo_t *o, uint32_t id) { return o->params[id].is_behind; }
 
 const void *zo_visible(const zo_t *o, uint32_t id) { return o->params[id].visible; }
@@ -49,7 +51,7 @@ static void read_matrix(const zo_matrix_t *x, const zo_state_t *out) {
 void zo_read(const zo_t *o, uint32_t id, const zo_state_t *out) {
     const zo_param_t *p = &o->params[id];
     if (out->w)
-        memcpy(out->w, p->w, p->n_elems * sizeof(float));
+        zo_see_edits(p, out->w);
     if (out->m)
         memcpy(out->m, p->m, p->n_elems * sizeof(float));
     if (out->v)

@@ -37,6 +37,7 @@ typedef struct zo_param {
     zo_decl_t decl;
     uint64_t n_elems;
     int is_trainable, is_delivered, was_present;
+    int sees_edits;                     /* "Edits in the host's memory" */
     int is_written, is_held, is_behind; /* on_overwrite = ask */
     float *w, *m, *v, *published;
     float *device_w, *device_m, *device_v;
@@ -89,6 +90,8 @@ void zo_decide_closes(zo_t *o);
 void zo_note_activity(const zo_t *o, zo_matrix_t *x, int has_record);
 
 /* step.c */
+/* w := visible, by element, where that is not round(w), and what is left is in dst: p->w itself, or a copy. */
+void zo_see_edits(const zo_param_t *p, float *dst);
 void zo_load_device(zo_t *o, zo_matrix_t *x); /* its copies of what is selected, from the state */
 
 /* replay.c */

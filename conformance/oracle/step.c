@@ -25,6 +25,17 @@ static void show_deferred(zo_t *o, const zo_matrix_t *x, const uint8_t *is_selec
             show(o, x, c, src);
 }
 
+void zo_see_edits(const zo_param_t *p, float *dst) {
+    uint64_t elem = zo_dtype_nbytes(p->decl.dtype);
+    uint32_t due;
+    for (uint64_t e = 0; e < p->n_elems; e++) {
+        zo_narrow(&due, p->decl.dtype, 0, p->w[e]);
+        dst[e] = p->sees_edits && memcmp((const char *)p->visible + e * elem, &due, elem) != 0
+                     ? zo_widen(p->visible, p->decl.dtype, e)
+                     : p->w[e];
+    }
+}
+
 /* This page has written here, or was free to. */
 static void mix(zo_t *o, zo_matrix_t *x) { x->is_mixed |= x->is_edited && !o->params[x->param].is_held; }
 
@@ -231,6 +242,9 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
     end_gradients(o);         /* 1 */
     step_scalars(o, args, r); /* 2 */
     zo_decide_closes(o);
+    for (uint32_t id = 0; id < o->n_params; id++)
+        if (o->params[id].was_present && r->is_applied)
+            zo_see_edits(&o->params[id], o->params[id].w);
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
         int is_present = o->params[x->param].was_present;
@@ -361,11 +375,11 @@ void zo_overwrite(zo_t *o, uint32_t id, const void *visible) {
         uint64_t at = x->first * elem;
         if (x->param == id &&
             memcmp((char *)p->visible + at, (const char *)visible + at, x->rows * x->cols * elem) != 0)
-            x->is_edited = 1;
+            x->is_edited = !p->sees_edits;
     }
     if (p->n_elems)
         memcpy(p->visible, visible, p->n_elems * elem);
-    p->is_written = 1;
+    p->is_written = !p->sees_edits;
 }
 
 void zo_hold(zo_t *o, uint32_t id, int is_held) { o->params[id].is_held = is_held; }
@@ -381,7 +395,7 @@ void zo_flush(zo_t *o) {
         zo_replay_matrix(o, x, 0);
         x->is_publish_due = x->is_unfetched = x->is_due = 0;
         x->is_sent = ZO_SENT_NOW;
-        for (uint64_t c = 0; c < x->channels; c++)
+        for (uint64_t c = 0; c < x->channels && !o->params[x->param].sees_edits; c++)
             show(o, x, c, o->params[x->param].w);
         mix(o, x);
     }
@@ -461,6 +475,9 @@ void zo_save(zo_t *o) {
 }
 
 void zo_loaded(zo_t *o) {
+    for (uint32_t id = 0; id < o->n_params; id++)
+        if (o->params[id].is_trainable)
+            zo_see_edits(&o->params[id], o->params[id].w);
     for (uint32_t i = 0; i < o->n_matrices; i++)
         for (uint64_t c = 0; c < o->matrices[i].channels; c++)
             show(o, &o->matrices[i], c, o->params[o->matrices[i].param].w);
@@ -469,7 +486,7 @@ void zo_loaded(zo_t *o) {
 void zo_export(const zo_t *o, uint32_t id, float *dst) {
     const zo_param_t *p = &o->params[id];
     float *m = zo_zeros(p->n_elems, sizeof *m), *v = zo_zeros(p->n_elems, sizeof *v);
-    memcpy(dst, p->w, p->n_elems * sizeof *dst);
+    zo_see_edits(p, dst);
     memcpy(m, p->m, p->n_elems * sizeof *m);
     memcpy(v, p->v, p->n_elems * sizeof *v);
     for (uint32_t i = 0; i < o->n_matrices; i++) {

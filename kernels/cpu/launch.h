@@ -24,6 +24,31 @@ void zfi_cpu_write_place(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_sum_parts(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_move(const zfi_kernels_t *kernels, const void *raw);
 
+/* Calls fn(arg, i) for every i < n, on several threads where the work of all, on n_elems elements, is worth waking
+ * them. */
+static inline void zfi_share(const zfi_data_t *data, uint32_t n, uint64_t n_elems, zfi_part_fn fn, void *arg) {
+    enum { WORTH_SHARING = 1 << 17 };
+    if (data->share && n > 1 && n_elems >= WORTH_SHARING) {
+        data->share(data->share_ctx, n, fn, arg);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        fn(arg, i);
+}
+
+/* The last of n rising numbers, the first of which is 0, that is not above `most`. */
+static inline uint32_t zfi_last_at_most(const uint32_t *rising, uint32_t n, uint32_t most) {
+    uint32_t first = 0, end = n;
+    while (end - first > 1) {
+        uint32_t middle = first + (end - first) / 2;
+        if (rising[middle] <= most)
+            first = middle;
+        else
+            end = middle;
+    }
+    return first;
+}
+
 /* The place of the second copy of a matrix's visible values; its visible is NULL where none is kept. */
 static inline zfi_place_t zfi_shown_place(const zfi_data_matrix_t *matrix) {
     return (zfi_place_t){.visible = matrix->shown, .dtype = matrix->place.dtype, .row_stride = (int64_t)matrix->cols};

@@ -54,8 +54,8 @@ void zfi_cpu_check(const zfi_kernels_t *kernels, const void *raw) {
     for (uint32_t i = args->first; i < args->first + args->n; i++) {
         uint32_t number = data->listed_matrices[i];
         const zfi_data_matrix_t *matrix = &data->matrices[number];
-        if (!args->seals && data->is_foreign[matrix->param])
-            continue; /* known */
+        if (matrix->sees_edits || (!args->seals && data->is_foreign[matrix->param]))
+            continue; /* its update sees it, or it is known */
         uint64_t found = zfi_visible_digest(kernels, matrix, 0, matrix->rows * matrix->cols);
         if (args->seals)
             seal(data, number, found);

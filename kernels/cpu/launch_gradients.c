@@ -38,34 +38,95 @@ void zfi_cpu_collect(const zfi_kernels_t *kernels, const void *raw) {
 
 /* ---- statistics -------------------------------------------------------------------------------------------------- */
 
-static void take_statistics(const zfi_kernels_t *kernels, const zfi_gradients_args_t *args,
-                            const zfi_gradient_t *gradient) {
+/* The statistics of a launch, cut into matrices. */
+typedef struct sums {
+    const zfi_kernels_t *kernels;
+    const zfi_gradients_args_t *args;
+    uint32_t n;                       /* gradients whose statistics are taken, ... */
+    const zfi_gradient_t **gradients; /* [n] ... which they are, ... */
+    uint32_t *first;                  /* [n + 1] ... and the first of their matrices, counted through */
+} sums_t;
+
+/* Of one matrix, which another thread may take at the same time as its neighbours. */
+static void sum_matrix(void *raw, uint32_t part) {
+    const sums_t *sums = raw;
+    const zfi_data_t *data = sums->args->data;
+    uint32_t at = zfi_last_at_most(sums->first, sums->n, part);
+    const zfi_gradient_t *gradient = sums->gradients[at];
+    const zfi_data_param_t *param = &data->params[gradient->param];
+    const zfi_data_matrix_t *matrix = &data->matrices[param->first_matrix + part - sums->first[at]];
+    double *channels = matrix->has_sums ? data->sums[sums->args->turn] + matrix->sum_base : NULL;
+    zfi_stats_matrix_t one = {matrix->rows, matrix->cols, channels};
+    zfi_stats_t job = {.grad =
+                           (unsigned char *)gradient->grad + matrix->grad_offset * zfi_dtype_nbytes(param->grad_dtype),
+                       .dtype = param->grad_dtype,
+                       .channels_are_rows = param->channels_are_rows,
+                       .matrices = &one,
+                       .n_matrices = 1,
+                       .squares = data->unit_squares + matrix->unit_base};
+    zfi_stats_result_t result;
+    sums->kernels->stats(&job, &result);
+    if (result.n_nonfinite)
+        __atomic_store_n(&data->has_nonfinite[gradient->param], 1, __ATOMIC_RELAXED);
+}
+
+/* The sum of the units of a parameter's gradient, in the order that kernels.h states. */
+static double join_units(const double *squares, uint64_t n) {
+    double lanes[ZFI_UNIT_LANES] = {0.0};
+    for (uint64_t u = 0; u < n; u++)
+        lanes[u % ZFI_UNIT_LANES] += squares[u];
+    for (uint32_t off = ZFI_UNIT_LANES / 2; off > 0; off /= 2)
+        for (uint32_t l = 0; l < off; l++)
+            lanes[l] += lanes[l + off];
+    return lanes[0];
+}
+
+static void finish_statistics(const sums_t *sums, const zfi_gradient_t *gradient) {
+    const zfi_gradients_args_t *args = sums->args;
     const zfi_data_t *data = args->data;
     const zfi_data_param_t *param = &data->params[gradient->param];
-    const size_t elem = zfi_dtype_nbytes(param->grad_dtype);
     const unsigned char *grad = gradient->grad;
-    zfi_stats_t job = {grad, param->grad_dtype, param->channels_are_rows, data->stats_matrices, param->n_matrices};
-    zfi_stats_result_t result;
-    for (uint32_t i = 0; i < param->n_matrices; i++) {
-        const zfi_data_matrix_t *matrix = &data->matrices[param->first_matrix + i];
-        double *sums = matrix->has_sums ? data->sums[args->turn] + matrix->sum_base : NULL;
-        data->stats_matrices[i] = (zfi_stats_matrix_t){matrix->rows, matrix->cols, sums};
-    }
-    kernels->stats(&job, &result);
-    data->sum_squares[gradient->param] = result.sum_squares;
-    data->has_nonfinite[gradient->param] = result.n_nonfinite != 0;
+    const zfi_data_matrix_t *matrices = data->matrices + param->first_matrix;
+    data->sum_squares[gradient->param] = join_units(data->unit_squares + matrices->unit_base, param->n_units);
     if (data->held)
         data->held[gradient->param] = gradient->grad;
     for (uint32_t i = 0; i < param->n_matrices && args->gathers; i++)
-        zfi_gather_selected(kernels, data, param->first_matrix + i,
-                            grad + data->matrices[param->first_matrix + i].grad_offset * elem);
+        zfi_gather_selected(sums->kernels, data, param->first_matrix + i,
+                            grad + matrices[i].grad_offset * zfi_dtype_nbytes(param->grad_dtype));
+}
+
+/* Takes out what a later gradient of the same launch replaces. */
+static uint32_t without(const zfi_gradient_t **gradients, uint32_t n, uint32_t param) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (gradients[i]->param != param)
+            gradients[kept++] = gradients[i];
+    return kept;
 }
 
 void zfi_cpu_statistics(const zfi_kernels_t *kernels, const void *raw) {
     const zfi_gradients_args_t *args = raw;
-    for (uint32_t i = 0; i < args->n; i++)
-        if (args->gradients[i].flags & ZFI_GRADIENT_SHIP)
-            take_statistics(kernels, args, &args->gradients[i]);
+    const zfi_data_t *data = args->data;
+    const zfi_gradient_t *gradients[ZFI_LAUNCH_GRADIENTS];
+    uint32_t first[ZFI_LAUNCH_GRADIENTS + 1] = {0};
+    uint64_t n_elems = 0;
+    sums_t sums = {kernels, args, 0, gradients, first};
+    for (uint32_t i = 0; i < args->n; i++) {
+        const zfi_gradient_t *gradient = &args->gradients[i];
+        if (gradient->flags & ZFI_GRADIENT_AGAIN)
+            sums.n = without(gradients, sums.n, gradient->param);
+        if (gradient->flags & ZFI_GRADIENT_SHIP)
+            gradients[sums.n++] = gradient;
+    }
+    for (uint32_t i = 0; i < sums.n; i++) {
+        const zfi_data_param_t *param = &data->params[gradients[i]->param];
+        data->has_nonfinite[gradients[i]->param] = 0;
+        first[i + 1] = first[i] + param->n_matrices;
+        n_elems += param->n_elems;
+    }
+    zfi_share(data, first[sums.n], n_elems, sum_matrix, &sums);
+    for (uint32_t i = 0; i < sums.n; i++)
+        finish_statistics(&sums, gradients[i]);
 }
 
 /* ---- scalars ----------------------------------------------------------------------------------------------------- */

@@ -7,7 +7,22 @@
 #include "launch.h"
 #include "tables.h"
 
-enum { STRIP = 1024 };
+enum { STRIP = 1024, PARTS = 256 };
+
+/* Whether what the model reads of a matrix is one run. */
+static int is_flat(const zfi_data_matrix_t *matrix) {
+    return !matrix->place.col_offset && matrix->place.row_stride == (int64_t)matrix->cols;
+}
+
+static void *model_at(const zfi_data_matrix_t *matrix, uint64_t element) {
+    return zfi_place_at(&matrix->place, element / matrix->cols, element % matrix->cols);
+}
+
+/* How many of n elements from `first` on lie in its row, or in all rows where they are one run. */
+static uint64_t in_row(const zfi_data_matrix_t *matrix, uint64_t first, uint64_t n) {
+    uint64_t left = matrix->cols - first % matrix->cols;
+    return is_flat(matrix) || left > n ? n : left;
+}
 
 /* Visible elements [first, first + n) of a matrix, row-major; those that the host wrote stay. Returns what their digest
  * moves by. */
@@ -15,26 +30,51 @@ static uint64_t show(const zfi_data_t *data, const zfi_data_matrix_t *matrix, ui
                      const unsigned char *bits) {
     const zfi_submatrix_t all = {NULL, NULL, matrix->rows, matrix->cols};
     size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
-    uint64_t moved = 0;
+    uint64_t moved = 0, counted = data->digests && !matrix->sees_edits ? matrix->cols : 0;
     for (uint64_t done = 0, count; done < n && !data->is_foreign[matrix->param]; done += count) {
         uint64_t row = (first + done) / matrix->cols, col = (first + done) % matrix->cols;
-        count = matrix->cols - col < n - done ? matrix->cols - col : n - done;
-        if (!matrix->place.col_offset && matrix->place.row_stride == (int64_t)matrix->cols) /* the rows are one */
-            count = n - done;
-        moved +=
-            zfi_place_row(&matrix->place, &all, row, col, count, bits + done * elem, data->digests ? matrix->cols : 0);
+        count = in_row(matrix, first + done, n - done);
+        moved += zfi_place_row(&matrix->place, &all, row, col, count, bits + done * elem, counted);
         if (matrix->shown)
             memcpy((char *)matrix->shown + (first + done) * elem, bits + done * elem, count * elem);
     }
     return moved;
 }
 
-static void note_nonfinite(const zfi_data_t *data, uint32_t param) {
-    if (data->totals->nonfinite_param == 0)
-        __atomic_store_n(&data->totals->nonfinite_param, (uint64_t)param + 1, __ATOMIC_RELEASE);
+/* The same elements as the model reads them. */
+static void read_model(const zfi_data_matrix_t *matrix, uint64_t first, uint64_t n, unsigned char *bits) {
+    size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
+    for (uint64_t done = 0, count; done < n; done += count) {
+        count = matrix->place.col_offset ? 1 : in_row(matrix, first + done, n - done);
+        memcpy(bits + done * elem, model_at(matrix, first + done), count * elem);
+    }
 }
 
-/* Elements [at, at + n) of a segment, n <= STRIP; returns what the visible ones' digest moves by. */
+/* Threads find them in any order: the lowest stays. */
+static void note_nonfinite(const zfi_data_t *data, uint32_t param) {
+    uint64_t *noted = &data->totals->nonfinite_param, was = __atomic_load_n(noted, __ATOMIC_RELAXED);
+    while ((was == 0 || was > (uint64_t)param + 1) &&
+           !__atomic_compare_exchange_n(noted, &was, (uint64_t)param + 1, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+        ;
+}
+
+static int is_own_master(const zfi_data_matrix_t *matrix) {
+    return matrix->sees_edits && matrix->place.dtype == ZFI_F32;
+}
+
+/* w = what the model reads, where that is not round(w): the host wrote it. */
+static void take_edits(const zfi_kernels_t *kernels, float *w, const uint16_t *visible, zfi_dtype_t dtype, uint64_t n) {
+    uint16_t due[STRIP];
+    kernels->narrow(due, dtype, w, n);
+    if (memcmp(due, visible, n * sizeof *due) == 0)
+        return;
+    for (uint64_t i = 0; i < n; i++)
+        if (due[i] != visible[i])
+            kernels->widen(&w[i], &visible[i], dtype, 1);
+}
+
+/* Elements [at, at + n) of a segment; returns what the visible ones' digest moves by. Where edits are seen and what the
+ * model reads is one run, it is read and written in place. */
 static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_args_t *args,
                              const zfi_data_segment_t *segment, uint64_t at, uint64_t n) {
     const zfi_data_t *data = args->data;
@@ -46,30 +86,37 @@ static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_
     const void *grad = args->only_shows ? NULL
                                         : (const unsigned char *)data->held[matrix->param] +
                                               (matrix->grad_offset + first) * zfi_dtype_nbytes(param->grad_dtype);
-    float after[STRIP]; /* STRIP elements of any dtype */
-    zfi_replay_t job = {.w = data->all_w + state,
+    float strip[STRIP]; /* STRIP elements of any dtype */
+    int in_place = matrix->sees_edits && is_flat(matrix);
+    void *visible = in_place ? model_at(matrix, first) : strip;
+    if (matrix->sees_edits && !in_place)
+        read_model(matrix, first, n, visible);
+    zfi_replay_t job = {.w = is_own_master(matrix) ? visible : data->all_w + state,
                         .m = data->all_m ? (unsigned char *)data->all_m + state * moment : NULL,
                         .v = data->all_v ? (unsigned char *)data->all_v + state * moment : NULL,
                         .grads = &grad,
                         .scalars = &data->scalars[segment->matrix],
                         .n_slots = args->only_shows ? 0 : 1,
                         .grad_dtype = param->grad_dtype,
-                        .visible = after,
+                        .visible = is_own_master(matrix) ? NULL : visible,
                         .visible_dtype = matrix->place.dtype,
                         .n_elems = n,
                         .moments = data->moments,
                         .key = args->key,
                         .first_index = zfi_rounding_base(matrix->param) + matrix->param_offset + first};
+    if (matrix->sees_edits && !is_own_master(matrix))
+        take_edits(kernels, job.w, visible, matrix->place.dtype, n);
     bad = param->host_rule ? data->host_update(param->host_rule, &job, hyper, data->all_n[segment->matrix])
                            : kernels->replay[param->rule](&job);
     if (bad != UINT64_MAX)
         note_nonfinite(data, matrix->param);
-    return show(data, matrix, first, n, (const unsigned char *)after);
+    return in_place ? 0 : show(data, matrix, first, n, visible);
 }
 
+/* What the model reads of a matrix that sees edits is as it should be, or edited: it is shown nothing. */
 static int is_updated(const zfi_update_all_args_t *args, uint32_t number) {
     const zfi_data_matrix_t *matrix = &args->data->matrices[number];
-    return matrix->is_resident && (args->only_shows || args->step.present[matrix->param] != 0);
+    return matrix->is_resident && (args->only_shows ? !matrix->sees_edits : args->step.present[matrix->param] != 0);
 }
 
 static void count(const zfi_update_all_args_t *args) {
@@ -83,22 +130,48 @@ static void count(const zfi_update_all_args_t *args) {
         }
 }
 
+/* An update, cut into ranges of segments. */
+typedef struct update {
+    const zfi_kernels_t *kernels;
+    const zfi_update_all_args_t *args;
+    uint32_t n_parts;
+} update_t;
+
+/* A master that the model reads is updated in one stretch; else what becomes visible is made strip by strip. */
+static void update_segment(const update_t *update, const zfi_data_segment_t *segment) {
+    const zfi_update_all_args_t *args = update->args;
+    const zfi_data_matrix_t *matrix = &args->data->matrices[segment->matrix];
+    uint64_t most = is_own_master(matrix) && is_flat(matrix) ? segment->n_elems : STRIP, moved = 0, n;
+    if (!is_updated(args, segment->matrix))
+        return;
+    for (uint64_t at = 0; at < segment->n_elems; at += n) {
+        n = segment->n_elems - at < most ? segment->n_elems - at : most;
+        moved += update_strip(update->kernels, args, segment, at, n);
+    }
+    if (args->data->digests && moved)
+        __atomic_fetch_add(&args->data->digests[segment->matrix], moved, __ATOMIC_RELAXED);
+}
+
+static void update_part(void *raw, uint32_t part) {
+    const update_t *update = raw;
+    const zfi_update_all_args_t *args = update->args;
+    uint64_t n = args->end_segment - args->first_segment;
+    uint64_t first = n * part / update->n_parts, end = n * (part + 1) / update->n_parts;
+    for (uint64_t i = first; i < end; i++)
+        update_segment(update, &args->data->segments[args->first_segment + i]);
+}
+
 void zfi_cpu_update_all(const zfi_kernels_t *kernels, const void *raw) {
     const zfi_update_all_args_t *args = raw;
-    const zfi_data_t *data = args->data;
+    uint32_t n = args->end_segment - args->first_segment;
+    update_t update = {kernels, args, n < PARTS ? n : PARTS};
+    uint64_t n_elems = 0;
     if (!args->only_shows) {
         if (!args->scalars->applied)
             return;
         count(args);
     }
-    for (uint32_t i = args->first_segment; i < args->end_segment; i++) {
-        const zfi_data_segment_t *segment = &data->segments[i];
-        uint64_t moved = 0, n;
-        for (uint64_t at = 0; at < segment->n_elems && is_updated(args, segment->matrix); at += n) {
-            n = segment->n_elems - at < STRIP ? segment->n_elems - at : STRIP;
-            moved += update_strip(kernels, args, segment, at, n);
-        }
-        if (data->digests)
-            data->digests[segment->matrix] += moved;
-    }
+    for (uint32_t i = args->first_segment; i < args->end_segment; i++)
+        n_elems += args->data->segments[i].n_elems;
+    zfi_share(args->data, update.n_parts, n_elems, update_part, &update);
 }

@@ -52,6 +52,7 @@ static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 typedef struct walk {
     const void *grad;
     zfi_dtype_t dtype;
+    double *squares; /* of each unit, or NULL: added to lanes */
     double lanes[ZFI_UNIT_LANES];
     uint64_t n_units, n_nonfinite;
 } walk_t;
@@ -70,7 +71,11 @@ static double join_doubles(double *lane, uint32_t n) {
 }
 
 static ALWAYS_INLINE void enter_unit(walk_t *walk, double squares) {
-    walk->lanes[walk->n_units++ % ZFI_UNIT_LANES] += squares;
+    if (walk->squares)
+        walk->squares[walk->n_units] = squares;
+    else
+        walk->lanes[walk->n_units % ZFI_UNIT_LANES] += squares;
+    walk->n_units++;
 }
 
 static ALWAYS_INLINE int is_in_range(double squares) { return squares >= ZFI_SUM_LEAST && squares <= 0x1p1000; }
@@ -147,7 +152,7 @@ static void sum_matrix(walk_t *walk, const zfi_stats_matrix_t *a, uint64_t base,
 }
 
 static void stats(const zfi_stats_t *job, zfi_stats_result_t *out) {
-    walk_t walk = {.grad = job->grad, .dtype = job->dtype};
+    walk_t walk = {.grad = job->grad, .dtype = job->dtype, .squares = job->squares};
     uint64_t base = 0;
     for (uint32_t k = 0; k < job->n_matrices; k++) {
         sum_matrix(&walk, &job->matrices[k], base, job->channels_are_rows);

@@ -190,9 +190,18 @@ static int is_in_range(double squares) { return isfinite(squares) && squares >= 
 
 /* Units of the gradient so far. */
 typedef struct units {
+    double *squares; /* of each, or NULL: added to the lanes */
     double lane[ZFI_UNIT_LANES];
     uint64_t n;
 } units_t;
+
+static void add_squares(units_t *units, double squares) {
+    if (units->squares)
+        units->squares[units->n] = squares;
+    else
+        units->lane[units->n % ZFI_UNIT_LANES] += squares;
+    units->n++;
+}
 
 static void add_row(const zfi_stats_t *job, units_t *units, uint64_t first, uint64_t n, double *magnitude) {
     for (uint64_t i = 0; i < n; i += ZFI_SUM_ELEMS) {
@@ -200,7 +209,7 @@ static void add_row(const zfi_stats_t *job, units_t *units, uint64_t first, uint
         const unit_t unit = {first + i, left < ZFI_SUM_LANES ? left : ZFI_SUM_LANES, ZFI_SUM_LANES, first + i + left};
         const int is_wide = !is_in_range(sum_of_row(job, &unit, 1, 0));
 
-        units->lane[units->n++ % ZFI_UNIT_LANES] += sum_of_row(job, &unit, 1, is_wide);
+        add_squares(units, sum_of_row(job, &unit, 1, is_wide));
         *magnitude += sum_of_row(job, &unit, 0, is_wide);
     }
 }
@@ -213,7 +222,7 @@ static void add_columns(const zfi_stats_t *job, units_t *units, uint64_t first, 
             const unit_t unit = {first + r * a->cols + c, n, a->cols, first + below * a->cols};
             const int is_wide = !is_in_range(squares_of_columns(job, &unit, 0));
 
-            units->lane[units->n++ % ZFI_UNIT_LANES] += squares_of_columns(job, &unit, is_wide);
+            add_squares(units, squares_of_columns(job, &unit, is_wide));
             for (uint64_t l = 0; a->abs_sums && l < n; l++)
                 a->abs_sums[c + l] += chain(job, unit.first + l, &unit, 0, is_wide);
         }
@@ -242,7 +251,7 @@ static void add_matrix(const zfi_stats_t *job, units_t *units, uint64_t first, c
 
 static void stats(const zfi_stats_t *job, zfi_stats_result_t *out) {
     uint64_t first = 0; /* of the matrix */
-    units_t units = {{0.0}, 0};
+    units_t units = {.squares = job->squares};
     for (uint32_t k = 0; k < job->n_matrices; k++) {
         add_matrix(job, &units, first, &job->matrices[k]);
         first += job->matrices[k].rows * job->matrices[k].cols;

@@ -53,7 +53,7 @@ zf_status_t zfi_config_settle_ranks(zfi_config_t *config, const zfi_setting_t *s
 uint32_t zfi_config_select_interval(const zfi_config_t *config);
 
 /* [any-thread] What depends on the host: publish_lag = auto becomes 0. Once, after parsing. */
-void zfi_config_settle(zfi_config_t *config, int can_fetch);
+void zfi_config_settle(zfi_config_t *config, int can_fetch, int is_host_memory);
 
 /* [any-thread] Steps that published weights look ahead; 0: none. Of a settled configuration. */
 uint32_t zfi_config_predict(const zfi_config_t *config);

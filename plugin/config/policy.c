@@ -5,8 +5,9 @@
 #include "config/config.h"
 #include "zf/ext/draft/shards.h"
 
-void zfi_config_settle(zfi_config_t *config, int can_fetch) {
+void zfi_config_settle(zfi_config_t *config, int can_fetch, int is_host_memory) {
     config->can_fetch = can_fetch;
+    config->sees_edits = is_host_memory && config->mode == ZFI_MODE_EXACT;
     if (config->publish_lag == ZFI_PUBLISH_LAG_AUTO)
         config->publish_lag = 0;
 }

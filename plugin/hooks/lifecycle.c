@@ -202,7 +202,8 @@ static zf_status_t configure(zfi_engine_t *engine, const zf_create_args_t *args,
     zf_status_t st = read_config(args, &engine->config, err);
     if (st)
         return st;
-    zfi_config_settle(&engine->config, (args->flags & ZF_CREATE_CAP_FETCH) != 0);
+    zfi_config_settle(&engine->config, (args->flags & ZF_CREATE_CAP_FETCH) != 0,
+                      !engine->ops->has_own_memory && !engine->ops->lacks);
     return ZF_OK;
 }
 

@@ -264,10 +264,10 @@ static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
 /* The state of resident matrices. */
 static void lay_out_resident(zfi_run_t *run, zfi_arena_t *arena) {
     zfi_data_t *head = &run->dev.head;
-    unsigned char *m, *v;
-    lay_out_state(run->n_moments, moment_nbytes(run->engine), run->plan.n_resident_elems, arena, &head->all_w, &m, &v);
-    head->all_m = m;
-    head->all_v = v;
+    uint64_t n = run->plan.n_resident_elems, n_masters = run->plan.n_resident_masters;
+    head->all_w = zfi_arena_take(arena, n_masters ? n_masters + ZFI_STATE_ALIGN : 0, sizeof(float));
+    head->all_m = take_moment(run->n_moments, arena, 1, n, moment_nbytes(run->engine));
+    head->all_v = take_moment(run->n_moments, arena, 2, n, moment_nbytes(run->engine));
     head->all_n = zfi_arena_take(arena, n_of_resident(&run->plan, run->plan.n_matrices), sizeof *head->all_n);
     head->held = NULL;
     if (run->plan.n_resident)
@@ -292,25 +292,25 @@ static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     head->has_nonfinite = zfi_arena_take(arena, run->n_params, 1);
 }
 
-/* Scratch of backends whose kernels work on many matrices at once. */
+/* Scratch of kernels that work on many matrices at once. */
 static void lay_out_scratch(zfi_run_t *run, zfi_arena_t *arena) {
     zfi_data_t *head = &run->dev.head;
     uint64_t n_units = 0;
     for (uint32_t i = 0; i < run->plan.n_matrices; i++)
         n_units += zfi_matrix_units(&run->plan.matrices[i]);
+    head->unit_squares = zfi_arena_take(arena, n_units, sizeof(double));
     if (!run->engine->ops->is_parallel)
         return;
-    head->unit_squares = zfi_arena_take(arena, n_units, sizeof(double));
     head->found = zfi_arena_take(arena, run->plan.n_matrices, sizeof *head->found);
     head->is_bad = zfi_arena_take(arena, n_of_resident(&run->plan, run->plan.n_matrices), sizeof *head->is_bad);
 }
 
-/* Of what other ranks own they know. */
+/* Of what other ranks own they know; an edit that an update sees is not looked for. */
 static void lay_out_shown(const zfi_plan_t *plan, zfi_arena_t *arena, zfi_data_matrix_t *out) {
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         const zfi_matrix_t *matrix = &plan->matrices[i];
         uint64_t n_elems = matrix->held_rows * matrix->cols, nbytes = n_elems * zfi_dtype_nbytes(matrix->place.dtype);
-        void *shown = matrix->own.n ? zfi_arena_take(arena, nbytes, 1) : NULL;
+        void *shown = matrix->own.n && !matrix->sees_edits ? zfi_arena_take(arena, nbytes, 1) : NULL;
         if (out)
             out[i].shown = shown;
     }
@@ -330,7 +330,6 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
         n_scalars = plan->n_matrices;
     dev->head.scalars = zfi_arena_take(arena, n_scalars, sizeof *dev->head.scalars);
     lay_out_scratch(run, arena);
-    dev->head.stats_matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->head.stats_matrices);
     dev->inputs = zfi_arena_take(arena, run->rows.n, dev->input_nbytes);
     dev->scalars = zfi_arena_take(arena, run->rows.n, sizeof *dev->scalars);
     dev->part = zfi_arena_take(arena, 1, sizeof *dev->part);

@@ -131,7 +131,7 @@ int zfi_memory_has_room_beside(const zfi_ranks_t *ranks) {
     zfi_device_info_t info;
     ranks->engine->ops->info(ranks->engine->device, &info);
     if (info.is_host_memory)
-        host += device;
+        host += device + (ranks->plan->n_resident_elems - ranks->plan->n_resident_masters) * sizeof(float);
     else if (device > info.free_nbytes)
         return 0;
     return host <= (ranks->mem->limit_mib ? have / 2 : have);
@@ -193,6 +193,7 @@ static void free_exchanged(zfi_run_t *run) {
 }
 
 void zfi_memory_free(zfi_run_t *run) {
+    zfi_arena_free(&run->dev.apart);
     zfi_engine_unpin(run->engine, &run->mem.host_arena);
     zfi_arena_free(&run->mem.host_arena);
     free_device(run->engine, &run->mem.device_arena);

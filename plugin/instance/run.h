@@ -16,15 +16,15 @@
 #include "zf/ext/stats.h"
 
 enum {
-    ZFI_MAX_STEPS_AHEAD = 8,    /* steps that the host may submit before the device has finished the oldest */
-    ZFI_BATCH_ENTRIES = 64,     /* deliveries per batch: the unit of waking threads */
-    ZFI_N_BATCHES = 32,         /* batches in flight; a power of two */
-    ZFI_BATCH_NBYTES = 1 << 20, /* a batch is also closed when it holds this many gradient bytes */
-    ZFI_RECORD_DEPTH = 4,       /* parts of importance records in host memory */
-    ZFI_READY_DEPTH = 4,        /* decisions about windows: made two steps ahead */
-    ZFI_ENTER_BLOCKS = 4,       /* blocks of entering state in flight */
-    ZFI_ENTER_ELEMS = 4096,     /* elements of one: 48 KiB of w, m, v */
-    ZFI_MOST_BLOCKS = 256,      /* of entering state that wait for other ranks' elements */
+    ZFI_MAX_STEPS_AHEAD = 8, /* steps that the host may submit before the device has finished the oldest */
+    ZFI_BATCH_ENTRIES = ZFI_LAUNCH_GRADIENTS, /* deliveries per batch: the unit of waking threads */
+    ZFI_N_BATCHES = 32,                       /* batches in flight; a power of two */
+    ZFI_BATCH_NBYTES = 1 << 20,               /* a batch is also closed when it holds this many gradient bytes */
+    ZFI_RECORD_DEPTH = 4,                     /* parts of importance records in host memory */
+    ZFI_READY_DEPTH = 4,                      /* decisions about windows: made two steps ahead */
+    ZFI_ENTER_BLOCKS = 4,                     /* blocks of entering state in flight */
+    ZFI_ENTER_ELEMS = 4096,                   /* elements of one: 48 KiB of w, m, v */
+    ZFI_MOST_BLOCKS = 256,                    /* of entering state that wait for other ranks' elements */
     ZFI_NO_PIECE = -1
 };
 
@@ -190,6 +190,9 @@ typedef struct zfi_device_state {
     uint32_t *enter_position, *enter_channel, *enter_count; /* [n_index] */
     void *scratch;                                          /* exchange_elems of four bytes, or a piece that travels */
     uint64_t scratch_nbytes;
+    zfi_arena_t apart;       /* host: what is to become the weights that are their own masters, while a load or another
+                              * set of parameters is made: [plan.n_resident_elems - n_resident_masters] ... */
+    int is_apart;            /* ... and what the model reads has nothing to do with this run yet */
     float *exchange;         /* host: [2][exchange_elems] of hooks while everything rests, else of control's choices */
     uint64_t exchange_elems; /* of the largest matrix */
 } zfi_device_state_t;

@@ -41,6 +41,7 @@ static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix, void *shown) {
                                .channels_are_rows = matrix->channels_are_rows && matrix->held_rows,
                                .has_sums = matrix->is_choosable,
                                .is_resident = matrix->is_resident,
+                               .sees_edits = matrix->sees_edits,
                                .rows = matrix->held_rows,
                                .cols = matrix->cols,
                                .param_offset = matrix->param_offset + matrix->held_first,

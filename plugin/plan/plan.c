@@ -183,8 +183,15 @@ static uint32_t n_owners(const zfi_param_t *param, const zfi_buckets_t *buckets)
                : 1;
 }
 
-/* Matrices become resident by their claims, and by number, until one does not fit. What was declared always does. Each
- * counts as on the rank that may own most of it, so that all ranks choose the same. */
+/* One rank, and weights that lie in the host's memory as the state does. What the host gave to the workers stays
+ * theirs. */
+static int sees_edits(const zfi_config_t *config, const zfi_param_t *param, const zfi_buckets_t *buckets) {
+    return config->sees_edits && param->home != ZF_HOME_HOST && !(buckets && buckets->n);
+}
+
+/* Matrices whose updates see edits are resident. Others become so by their claims, and by number, until one does not
+ * fit. What was declared always does. Each counts as on the rank that may own most of it, so that all ranks choose the
+ * same. */
 static void choose_homes(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params,
                          const zfi_buckets_t *buckets, zfi_plan_t *plan) {
     uint64_t element = sizeof(float) + (uint64_t)zfi_params_n_moments(params, n_params) *
@@ -195,7 +202,11 @@ static void choose_homes(const zfi_config_t *config, zfi_param_t *params, uint32
         for (uint32_t i = 0; i < plan->n_matrices; i++) {
             zfi_matrix_t *matrix = &plan->matrices[i];
             const zfi_param_t *param = &params[matrix->param];
-            if (!is_all && claim_of(param) != claim)
+            if (claim == 0)
+                matrix->sees_edits = sees_edits(config, param, buckets);
+            if (matrix->sees_edits)
+                matrix->is_resident = params[matrix->param].has_resident = 1;
+            if (matrix->sees_edits || (!is_all && claim_of(param) != claim))
                 continue;
             nbytes = aligned(zfi_slice_most(matrix, param->is_sharded, n_owners(param, buckets))) * element;
             is_full |= claim > 0 && nbytes > left;
@@ -340,17 +351,27 @@ static void place_lot(layout_t *layout, zfi_lot_t *lot) {
     lot->n_chunks = layout->n_chunks - first_chunk;
 }
 
-/* Segments of resident matrices are no longer than a chunk. Counts them where there is no memory for them yet. */
-static void lay_out_resident(zfi_plan_t *plan, const zfi_param_t *params) {
-    uint64_t at = 0;
-    plan->n_resident_segments = 0;
+/* The state of resident matrices that have masters of their own, or of the others. Returns its end. */
+static uint64_t place_residents(zfi_plan_t *plan, uint64_t at, int are_own_masters) {
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         zfi_matrix_t *matrix = &plan->matrices[i];
-        uint64_t most = plan->chunk_nbytes / zfi_dtype_nbytes(params[matrix->param].grad_dtype), n;
-        if (!matrix->is_resident)
+        if (!matrix->is_resident || zfi_is_own_master(matrix) != are_own_masters)
             continue;
         matrix->state_base = at;
         at += aligned(matrix->own.n);
+    }
+    return at;
+}
+
+/* Segments of resident matrices are no longer than a chunk. Counts them where there is no memory for them yet. */
+static void lay_out_resident(zfi_plan_t *plan, const zfi_param_t *params) {
+    uint64_t masters = place_residents(plan, 0, 0), at = place_residents(plan, masters, 1);
+    plan->n_resident_segments = 0;
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &plan->matrices[i];
+        uint64_t most = plan->chunk_nbytes / zfi_dtype_nbytes(params[matrix->param].grad_dtype), n;
+        if (!matrix->is_resident)
+            continue;
         for (uint64_t done = 0; done < matrix->own.n; done += n) {
             n = matrix->own.n - done < most ? matrix->own.n - done : most;
             if (plan->resident_segments)
@@ -359,6 +380,7 @@ static void lay_out_resident(zfi_plan_t *plan, const zfi_param_t *params) {
             plan->n_resident_segments++;
         }
     }
+    plan->n_resident_masters = masters;
     plan->n_resident_elems = at ? at + ZFI_STATE_ALIGN : 0;
 }
 

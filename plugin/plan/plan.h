@@ -66,6 +66,7 @@ typedef struct zfi_matrix {
     uint64_t count_base;   /* index into the host's counts of updates: */
     uint32_t n_counts;     /* one, or one for each channel */
     int is_resident;       /* its state is the device's; k = 0, and `cohort` says nothing */
+    int sees_edits;        /* resident in the host's memory: its update reads the model's value beside w */
     int channels_are_rows;
     int is_sharded;    /* of visible values and selected channels this rank has what it owns alone */
     int is_choosable;  /* 0 < k < n_channels */
@@ -133,7 +134,8 @@ typedef struct zfi_plan {
     uint32_t bucket_chunks, ring_chunks; /* published together; in the device's ring */
     uint64_t n_elems;                    /* trainable, without padding */
     uint64_t n_state_elems;              /* with padding, what the host has */
-    uint64_t n_resident_elems;           /* ... and the device */
+    uint64_t n_resident_elems;           /* ... and the device, */
+    uint64_t n_resident_masters;         /* of which the first so many have a master of their own */
     uint64_t n_sel_elems, n_sel_grad_nbytes;
     uint64_t n_channels, n_index, n_sums, n_counts;
     uint64_t record_sums;    /* importance records travel in parts of at most so many sums ... */
@@ -184,6 +186,10 @@ static inline uint32_t zfi_state_chunk(const zfi_plan_t *plan, uint64_t at, uint
             end = middle;
     }
     return first;
+}
+/* Whether what the model reads is the master: there is no other. */
+static inline int zfi_is_own_master(const zfi_matrix_t *matrix) {
+    return matrix->sees_edits && matrix->place.dtype == ZFI_F32;
 }
 /* The cohort that a matrix is listed with; residents come behind the last. */
 static inline uint32_t zfi_listed_cohort(const zfi_plan_t *plan, const zfi_matrix_t *matrix) {

@@ -12,12 +12,36 @@ static zfi_dtype_t dtype_of(const zfi_device_state_t *dev, zfi_array_t array) {
     return array == ZFI_STATE_W || dev->head.moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
 }
 
-/* The address of an array's element, on the side where the matrix has its home; NULL: the rule has no such array. at:
- * its index in w, m, v. *io_n: as many of the elements from there on as lie together. */
-static void *place_of(const zfi_state_t *state, zfi_array_t array, const zfi_matrix_t *matrix, uint64_t at,
+/* Whether an element of w is where the model reads it, and nowhere else. */
+static int is_at_model(const zfi_state_t *state, zfi_array_t array, const zfi_matrix_t *matrix) {
+    return array == ZFI_STATE_W && zfi_is_own_master(matrix) && !state->dev->is_apart;
+}
+
+/* Elements [first, first + n) of what the model reads of a matrix, from or to memory of their own. The host's threads
+ * reach them, and everything rests. */
+static void move_model(const zfi_matrix_t *matrix, uint64_t first, uint64_t n, void *bits, int is_write) {
+    const zfi_place_t *place = &matrix->place;
+    size_t elem = zfi_dtype_nbytes(place->dtype);
+    uint64_t most = place->col_offset ? 1 : place->row_stride == (int64_t)matrix->cols ? n : matrix->cols, m;
+    for (uint64_t done = 0; done < n; done += m) {
+        uint64_t row = (first + done) / matrix->cols, col = (first + done) % matrix->cols;
+        void *at = zfi_place_at(place, row, col), *own = (unsigned char *)bits + done * elem;
+        m = most == matrix->cols && most - col < n - done ? most - col : n - done < most ? n - done : most;
+        memcpy(is_write ? at : own, is_write ? own : at, m * elem);
+    }
+}
+
+/* The address of an array's element, on the side where the matrix has its home; NULL: the rule has no such array.
+ * *io_n: as many of the elements from there on as lie together. */
+static void *place_of(const zfi_state_t *state, zfi_array_t array, const zfi_matrix_t *matrix, uint64_t element,
                       uint64_t *io_n) {
     const zfi_data_t *head = &state->dev->head;
     zfi_chunk_state_t of = {.w = head->all_w, .m = (void *)head->all_m, .v = (void *)head->all_v};
+    uint64_t at = zfi_state_find(matrix, element);
+    if (array == ZFI_STATE_W && zfi_is_own_master(matrix)) {
+        of.w = (float *)(void *)state->dev->apart.base;
+        at -= state->plan->n_resident_masters;
+    }
     if (!matrix->is_resident) {
         uint32_t number = zfi_state_chunk(state->plan, at, 0);
         const zfi_chunk_t *chunk = &state->plan->chunks[number];
@@ -27,6 +51,26 @@ static void *place_of(const zfi_state_t *state, zfi_array_t array, const zfi_mat
     }
     unsigned char *base = array == ZFI_STATE_W ? (unsigned char *)of.w : array == ZFI_STATE_M ? of.m : of.v;
     return base ? base + at * zfi_dtype_nbytes(dtype_of(state->dev, array)) : NULL;
+}
+
+/* Whether the host may have written elements of w that the master does not know of yet. */
+static int may_be_edited(const zfi_state_t *state, const zfi_matrix_t *matrix) {
+    return matrix->sees_edits && !zfi_is_own_master(matrix) && !state->dev->is_apart;
+}
+
+/* Elements of w that the host wrote since: what the model reads is not round(w). */
+static void take_edits(const zfi_state_t *state, const zfi_matrix_t *matrix, uint64_t first, uint64_t n, float *w) {
+    enum { STRIP = 1024 };
+    const zfi_kernels_t *kernels = state->engine->kernels;
+    uint16_t due[STRIP], visible[STRIP];
+    for (uint64_t done = 0, m; done < n; done += m) {
+        m = n - done < STRIP ? n - done : STRIP;
+        kernels->narrow(due, matrix->place.dtype, w + done, m);
+        move_model(matrix, first + done, m, visible, 0);
+        for (uint64_t i = 0; i < m; i++)
+            if (due[i] != visible[i])
+                kernels->widen(&w[done + i], &visible[i], matrix->place.dtype, 1);
+    }
 }
 
 /* Values as they lie. */
@@ -76,11 +120,17 @@ zf_status_t zfi_state_get(const zfi_state_t *state, zfi_array_t array, uint32_t 
                           float *out) {
     const zfi_matrix_t *of = &state->plan->matrices[matrix];
     zf_status_t st = ZF_OK;
+    if (is_at_model(state, array, of)) {
+        move_model(of, first, n, out, 0);
+        return ZF_OK;
+    }
     for (uint64_t done = 0, m; done < n && !st; done += m) {
         m = n - done;
-        const void *from = place_of(state, array, of, zfi_state_find(of, first + done), &m);
+        const void *from = place_of(state, array, of, first + done, &m);
         st = get(state->side, array, of->is_resident, from, m, out + done);
     }
+    if (!st && array == ZFI_STATE_W && may_be_edited(state, of))
+        take_edits(state, of, first, n, out);
     return st;
 }
 
@@ -88,9 +138,13 @@ zf_status_t zfi_state_put(const zfi_state_t *state, zfi_array_t array, uint32_t 
                           const float *values) {
     const zfi_matrix_t *of = &state->plan->matrices[matrix];
     zf_status_t st = ZF_OK;
+    if (is_at_model(state, array, of)) {
+        move_model(of, first, n, (void *)(uintptr_t)values, 1);
+        return ZF_OK;
+    }
     for (uint64_t done = 0, m; done < n && !st; done += m) {
         m = n - done;
-        void *to = place_of(state, array, of, zfi_state_find(of, first + done), &m);
+        void *to = place_of(state, array, of, first + done, &m);
         st = put(state->side, array, of->is_resident, to, m, values + done);
     }
     return st;
@@ -117,13 +171,18 @@ zf_status_t zfi_state_digest(const zfi_state_t *state, zfi_array_t array, uint32
     const zfi_matrix_t *of = &state->plan->matrices[matrix];
     zfi_dtype_t dtype = dtype_of(state->dev, array);
     int is_away = of->is_resident && state->engine->ops->has_own_memory;
+    int is_made = array == ZFI_STATE_W && of->sees_edits; /* no memory has it as it is */
     for (uint64_t done = 0, m; done < n; done += m) {
         zf_status_t st = ZF_OK;
         m = n - done;
-        const void *from = place_of(state, array, of, zfi_state_find(of, first + done), &m);
-        if (!from)
+        const void *from = place_of(state, array, of, first + done, &m);
+        if (!from && !is_made)
             return ZF_OK;
-        if (is_away) {
+        if (is_made) {
+            m = m < state->dev->exchange_elems ? m : state->dev->exchange_elems;
+            st = zfi_state_get(state, array, matrix, first + done, m, state->dev->exchange);
+            from = state->dev->exchange;
+        } else if (is_away) {
             st = zfi_device_read(state->engine, state->dev->exchange, from, m * zfi_dtype_nbytes(dtype));
             from = state->dev->exchange;
         }
@@ -138,7 +197,7 @@ static zf_status_t clear(const zfi_state_t *state, zfi_array_t array, const zfi_
     size_t elem = zfi_dtype_nbytes(dtype_of(state->dev, array));
     for (uint64_t done = 0, n; done < matrix->own.n; done += n) {
         n = matrix->own.n - done;
-        void *to = place_of(state, array, matrix, matrix->state_base + done, &n);
+        void *to = place_of(state, array, matrix, matrix->own.first + done, &n);
         if (!to)
             return ZF_OK;
         if (matrix->is_resident)

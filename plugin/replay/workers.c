@@ -24,6 +24,15 @@ typedef struct pushed_close {
     uint32_t n_done;
 } pushed_close_t;
 
+/* A launch of the device stream's, cut into parts: one at a time. */
+typedef struct shared {
+    zfi_part_fn fn; /* NULL: there is none, or no more of it to take */
+    void *arg;
+    uint32_t n;
+    _Atomic uint32_t next; /* the first part that nobody has taken */
+    uint32_t n_helpers;    /* workers that are in it; guarded by the lock, as fn, arg and n */
+} shared_t;
+
 typedef struct zfi_workers {
     const zfi_replays_t *of;
     struct zfi_early *early;
@@ -31,7 +40,8 @@ typedef struct zfi_workers {
     uint32_t n;
     pthread_t *threads;
     pthread_mutex_t lock; /* guards all below */
-    pthread_cond_t has_work;
+    pthread_cond_t has_work, has_helped;
+    shared_t shared;
     int is_ending;
     pushed_close_t *ring;
     uint64_t ring_size, head, tail; /* closes [head, tail) still have chunks to take */
@@ -46,7 +56,8 @@ typedef struct zfi_workers {
 
 typedef struct job {
     pushed_close_t *close;
-    uint32_t chunk; /* of the close */
+    uint32_t chunk;   /* of the close */
+    zfi_part_fn part; /* of what is shared */
 } job_t;
 
 static zfi_node_t find_node(const zfi_config_t *config) {
@@ -68,9 +79,11 @@ struct zfi_cores *zfi_workers_take_cores(const zfi_config_t *config, uint32_t n)
     return config->affinity == ZFI_AFFINITY_AUTO ? zfi_affinity_take(&node, n) : NULL;
 }
 
-typedef enum { TO_END, TO_REPLAY, TO_REPLAY_EARLY } task_t;
+typedef enum { TO_END, TO_REPLAY, TO_REPLAY_EARLY, TO_HELP } task_t;
 
 static task_t task_now(const zfi_workers_t *workers) {
+    if (workers->shared.fn)
+        return TO_HELP;
     if (workers->head != workers->tail)
         return TO_REPLAY;
     return zfi_early_has_work(workers->early) && !workers->is_ending ? TO_REPLAY_EARLY : TO_END;
@@ -81,6 +94,8 @@ static task_t take(zfi_workers_t *workers, job_t *out) {
     pthread_mutex_lock(&workers->lock);
     while ((task = task_now(workers)) == TO_END && !workers->is_ending)
         pthread_cond_wait(&workers->has_work, &workers->lock);
+    workers->shared.n_helpers += task == TO_HELP;
+    out->part = workers->shared.fn;
     if (task == TO_REPLAY) {
         out->close = &workers->ring[workers->head % workers->ring_size];
         out->chunk = workers->next_chunk++;
@@ -177,6 +192,38 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
     return st;
 }
 
+/* Takes parts until none is left. */
+static void take_parts(shared_t *shared, zfi_part_fn fn) {
+    for (uint32_t i; (i = atomic_fetch_add(&shared->next, 1)) < shared->n;)
+        fn(shared->arg, i);
+}
+
+static void help(zfi_workers_t *workers, zfi_part_fn fn) {
+    take_parts(&workers->shared, fn);
+    pthread_mutex_lock(&workers->lock);
+    workers->shared.fn = NULL;
+    if (--workers->shared.n_helpers == 0)
+        pthread_cond_signal(&workers->has_helped);
+    pthread_mutex_unlock(&workers->lock);
+}
+
+void zfi_workers_share(zfi_workers_t *workers, uint32_t n, zfi_part_fn fn, void *arg) {
+    shared_t *shared = &workers->shared;
+    pthread_mutex_lock(&workers->lock);
+    shared->fn = fn;
+    shared->arg = arg;
+    shared->n = n;
+    atomic_store(&shared->next, 0);
+    pthread_cond_broadcast(&workers->has_work);
+    pthread_mutex_unlock(&workers->lock);
+    take_parts(shared, fn);
+    pthread_mutex_lock(&workers->lock);
+    shared->fn = NULL; /* who wakes late has come for nothing */
+    while (shared->n_helpers)
+        pthread_cond_wait(&workers->has_helped, &workers->lock);
+    pthread_mutex_unlock(&workers->lock);
+}
+
 static void *work(void *raw) {
     zfi_workers_t *workers = raw;
     job_t job;
@@ -186,7 +233,9 @@ static void *work(void *raw) {
     pthread_mutex_unlock(&workers->lock);
     zfi_fp_mode_ieee();
     for (task_t task = take(workers, &job); task != TO_END; task = take(workers, &job)) {
-        if (task == TO_REPLAY_EARLY)
+        if (task == TO_HELP)
+            help(workers, job.part);
+        else if (task == TO_REPLAY_EARLY)
             zfi_early_run(workers->early);
         else if (run_job(workers, &job, scratch) == ZF_OK)
             finish(workers, &job); /* else the instance is poisoned */
@@ -228,6 +277,7 @@ static void free_workers(zfi_workers_t *workers) {
     free(workers->cohort_end);
     free(workers->scratch);
     pthread_cond_destroy(&workers->has_work);
+    pthread_cond_destroy(&workers->has_helped);
     pthread_mutex_destroy(&workers->lock);
     free(workers);
 }
@@ -239,6 +289,7 @@ static zfi_workers_t *new_workers(const zfi_replays_t *of, struct zfi_early *ear
         return NULL;
     pthread_mutex_init(&workers->lock, NULL);
     pthread_cond_init(&workers->has_work, NULL);
+    pthread_cond_init(&workers->has_helped, NULL);
     workers->of = of;
     workers->early = early;
     zfi_replay_view(of, &workers->view);

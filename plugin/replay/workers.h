@@ -19,6 +19,9 @@ zf_status_t zfi_workers_start(const zfi_replays_t *replays, struct zfi_early *ea
 /* [control] Ends them after the work that was pushed (or at once if poisoned). NULL is legal. */
 void zfi_workers_stop(struct zfi_workers *workers);
 
+/* [the device stream's thread] As zfi_share_fn (kernels/launch.h): workers that have nothing to replay lend a hand. */
+void zfi_workers_share(struct zfi_workers *workers, uint32_t n, zfi_part_fn fn, void *arg);
+
 /* [hook] Enqueues the chunks of a close. The order of closes is the order of pushes. */
 void zfi_workers_push(struct zfi_workers *workers, const zfi_close_t *close);
 

@@ -258,8 +258,7 @@ static zf_status_t carry_missing(zfi_loader_t *loader, zfi_run_t *into, zf_error
 
 static zf_status_t begin(zfi_loader_t *loader, zfi_replacement_t *out, zf_error_t *err) {
     if (loader->is_in_place) {
-        zfi_replace_begin_in_place(loader->slot, out);
-        return ZF_OK;
+        return zfi_replace_begin_in_place(loader->slot, out, err);
     }
     if (!loader->gives_up)
         return zfi_replace_begin(loader->slot, NULL, 0, ZFI_BEGIN_BESIDE, out, err);

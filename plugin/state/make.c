@@ -77,6 +77,11 @@ static zf_status_t keep_shards(zfi_run_t *run) {
     return st || !run->shards.all ? st : zfi_tables_place(&run->side, NULL);
 }
 
+/* ctx: where the run's workers are; they start last, and nothing is shared before. */
+static void share(void *ctx, uint32_t n, zfi_part_fn fn, void *arg) {
+    zfi_workers_share(*(struct zfi_workers **)ctx, n, fn, arg);
+}
+
 static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, zf_error_t *err) {
     zf_status_t st = zfi_ranks_plan(&run->ranks, err);
     if (!st)
@@ -88,6 +93,10 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
     if (!st)
         st = zfi_shards_new(&run->ranks, err);
     zfi_step_bind(run);
+    if (run->engine->config.sees_edits) {
+        run->dev.head.share = share;
+        run->dev.head.share_ctx = &run->workers;
+    }
     if (!st)
         zfi_window_start(&run->windows);
     if (!st && (st = zfi_tables_upload(&run->side)))

@@ -52,6 +52,33 @@ static zfi_param_t *copy_params(const zfi_param_t *params, uint32_t n) {
     return out;
 }
 
+/* What is to become the weights that are their own masters is kept apart from what the model reads until runs are
+ * exchanged. It begins as that. */
+static zf_status_t part(const zfi_state_t *state, zf_error_t *err) {
+    const zfi_plan_t *plan = state->plan;
+    zfi_arena_t *apart = &state->dev->apart;
+    zf_status_t st = ZF_OK;
+    zfi_arena_take(apart, plan->n_resident_elems - plan->n_resident_masters, sizeof(float));
+    if (apart->used_nbytes)
+        st = zfi_arena_map(apart, "weights of a load", err);
+    for (uint32_t i = 0; i < plan->n_matrices && !st; i++) {
+        const zfi_matrix_t *matrix = &plan->matrices[i];
+        float *to = (float *)(void *)apart->base;
+        if (zfi_is_own_master(matrix))
+            st = zfi_state_get(state, ZFI_STATE_W, i, 0, matrix->own.n,
+                               to + matrix->state_base - plan->n_resident_masters);
+    }
+    state->dev->is_apart = !st;
+    if (st)
+        *apart = (zfi_arena_t){0};
+    return st;
+}
+
+static void join(const zfi_state_t *state) {
+    state->dev->is_apart = 0;
+    zfi_arena_free(&state->dev->apart);
+}
+
 /* A second run, which the statistics of the first go over to. */
 static zf_status_t make_second(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_params, int reads_visible,
                                zfi_run_t **out, zf_error_t *err) {
@@ -60,7 +87,12 @@ static zf_status_t make_second(zfi_engine_t *engine, zfi_param_t *params, uint32
         return st;
     (*out)->clock.n_applied = engine->totals->n_applied;
     (*out)->clock.n_skipped = engine->totals->n_skipped;
-    return ZF_OK;
+    st = part(&(*out)->state, err);
+    if (!st)
+        return ZF_OK;
+    zfi_run_free(*out);
+    *out = NULL;
+    return st;
 }
 
 int zfi_replace_is_lossless(const zfi_run_t *run) {
@@ -142,12 +174,14 @@ zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_
     return st;
 }
 
-void zfi_replace_begin_in_place(zfi_run_t **slot, zfi_replacement_t *out) {
+zf_status_t zfi_replace_begin_in_place(zfi_run_t **slot, zfi_replacement_t *out, zf_error_t *err) {
     *out = (zfi_replacement_t){.slot = slot, .run = *slot, .into = *slot};
+    return part(&(*slot)->state, err);
 }
 
 /* A run filled in place begins again: what bind_params left. */
 static void begin_again(zfi_run_t *run) {
+    join(&run->state);
     for (uint32_t i = 0; i < run->plan.n_matrices; i++)
         (void)zfi_state_clear_moments(&run->state, i); /* what the device does not take ends the instance */
     memset(run->hs.n, 0, run->plan.n_counts * sizeof *run->hs.n);
@@ -229,6 +263,7 @@ static zf_status_t resume(const zfi_replacement_t *replacement) {
     run->clock.has_loaded = 1;
     set_clocks(run);
     zf_status_t st = fill_device(&run->state);
+    join(&run->state);
     zfi_shards_forget(&run->buckets, &run->shards);
     if (!st)
         st = zfi_publish_share_all(&run->ranks, 0);

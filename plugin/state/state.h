@@ -85,7 +85,7 @@ zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_
  * this rank on its way. Several ranks fill in place only if all of them may: a second run begins with what the ranks
  * compare at the next step. */
 int zfi_replace_is_lossless(const zfi_run_t *run);
-void zfi_replace_begin_in_place(zfi_run_t **slot, zfi_replacement_t *out);
+zf_status_t zfi_replace_begin_in_place(zfi_run_t **slot, zfi_replacement_t *out, zf_error_t *err);
 /* [control] Undoes everything, after an error. */
 void zfi_replace_cancel(zfi_replacement_t *replacement, const zf_error_t *err);
 /* [control] Takes the new run: clocks, threads, device, visible values; then *slot is it, and the old one is freed.

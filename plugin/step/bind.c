@@ -15,6 +15,7 @@ static const zfi_publisher_t *const publishers[][2] = {
 
 void zfi_step_bind(zfi_run_t *run) {
     const zfi_policy_t *policy = &run->engine->policy;
-    run->updater = updaters[policy->is_whole][policy->selects];
+    int is_whole = policy->is_whole || (!policy->selects && run->plan.n_resident == run->plan.n_matrices);
+    run->updater = updaters[is_whole][policy->selects];
     run->publisher = publishers[policy->published][zfi_gathers_behind(run->engine)];
 }

@@ -188,7 +188,10 @@ static zf_status_t each_slice(const zfi_state_t *state, uint32_t first, uint32_t
     return st;
 }
 
-static zf_status_t take_edited(const part_t *part, const void *unused) { return by_pieces(part, take_edits, unused); }
+/* Where updates see edits, the next one does. */
+static zf_status_t take_edited(const part_t *part, const void *unused) {
+    return part->state->plan->matrices[part->number].sees_edits ? ZF_OK : by_pieces(part, take_edits, unused);
+}
 
 zf_status_t zfi_exchange_read_masters(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element) {
     return each_slice(state, first, end, by_element, by_element ? take_edited : take_all, NULL);
@@ -215,16 +218,18 @@ static zf_status_t read_written(const part_t *part, void *out) {
 
 static zf_status_t check_piece(const part_t *part, const compared_t *to, const void *raw) {
     const refusal_t *by = raw;
-    zfi_dtype_t dtype = part->state->plan->matrices[part->number].place.dtype;
+    const zfi_matrix_t *matrix = &part->state->plan->matrices[part->number];
+    zfi_dtype_t dtype = matrix->place.dtype;
     size_t elem = zfi_dtype_nbytes(dtype);
+    int by_element = by->by_element && !matrix->sees_edits; /* where updates see edits nothing else tells of them */
     zf_status_t st = read_written(part, to->visible);
-    if (!st && by->by_element)
+    if (!st && by_element)
         st = read_shown(part, elem, to->shown);
     if (st)
         return st;
     part->state->engine->kernels->widen(to->w, to->visible, dtype, part->n);
     for (uint64_t i = 0; i < part->n; i++)
-        if (!isfinite(to->w[i]) && (!by->by_element || is_edited(part, to, i, elem)))
+        if (!isfinite(to->w[i]) && (!by_element || is_edited(part, to, i, elem)))
             return refuse(part, i, to->w[i], by);
     return ZF_OK;
 }

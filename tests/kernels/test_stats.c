@@ -36,7 +36,7 @@ ZT_TEST(all_of_range_counts) {
         for (int c = 0; c < 2; c++) {
             const double x = (double)values[k / 2], n = k % 2 ? 12000.0 : 1.0;
             zfi_stats_matrix_t matrix = {.rows = 40, .cols = 300, .abs_sums = sums};
-            zfi_stats_t job = {grad, ZFI_F32, c, &matrix, 1};
+            zfi_stats_t job = {grad, ZFI_F32, c, &matrix, 1, NULL};
             zfi_stats_result_t result;
             for (int i = 0; i < 12000; i++)
                 grad[i] = k % 2 || i == 7 ? values[k / 2] : 0.0f;
@@ -77,6 +77,25 @@ static double *new_sums(uint64_t n) {
     return sums;
 }
 
+/* The units' own sums, in place of their total, add up to it. */
+static void check_units(const zfi_kernels_t *table, const zfi_stats_t *job, const zfi_stats_result_t *whole) {
+    zfi_stats_t by_unit = *job;
+    zfi_stats_result_t result;
+    double lanes[ZFI_UNIT_LANES] = {0.0};
+    uint64_t n_units = 0;
+    for (uint32_t k = 0; k < job->n_matrices; k++)
+        n_units += zfi_sum_units(job->matrices[k].rows, job->matrices[k].cols, job->channels_are_rows);
+    by_unit.squares = new_sums(n_units);
+    table->stats(&by_unit, &result);
+    for (uint64_t u = 0; u < n_units; u++)
+        lanes[u % ZFI_UNIT_LANES] += by_unit.squares[u];
+    for (uint32_t off = ZFI_UNIT_LANES / 2; off > 0; off /= 2)
+        for (uint32_t l = 0; l < off; l++)
+            lanes[l] += lanes[l + off];
+    ck_assert(!doubles_differ(lanes[0], whole->sum_squares) && result.n_nonfinite == whole->n_nonfinite);
+    free(by_unit.squares);
+}
+
 /* Runs a table over matrices of the given shapes; is_wanted decides which get channel sums. */
 static zfi_stats_result_t run(const zfi_kernels_t *table, const array_t *grad, int channels_are_rows,
                               const shape_t *shapes, uint32_t n_matrices, unsigned is_wanted,
@@ -93,6 +112,7 @@ static zfi_stats_result_t run(const zfi_kernels_t *table, const array_t *grad, i
         matrices[k] = (zfi_stats_matrix_t){.rows = shapes[k].rows, .cols = shapes[k].cols, .abs_sums = out_sums[k]};
     }
     table->stats(&job, &result);
+    check_units(table, &job, &result);
     return result;
 }
 

@@ -109,7 +109,8 @@ static int n_waits_said(const char *keys, uint32_t flags) {
         .struct_size = sizeof slow, .n_moments = 2, .name = "slow", .update = take_a_while};
     char config[256];
     static zt_log_t log;
-    static const zt_shape_t one = {.rows = 96, .cols = N_COLS}; /* fifteen calls of the rule, one after the other */
+    static const zt_shape_t one = {
+        .rows = 96, .cols = N_COLS, .home = ZF_HOME_HOST}; /* fifteen calls of the rule, one after the other */
     zt_rig_start(&rig, &one, 1);
     zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &slow);
     zt_rig_listen(&rig, &log, "call param_fetch");

@@ -12,11 +12,11 @@
 #include "suite.h"
 
 static const zt_shape_t shapes[] = {
-    {.rows = 24, .cols = 40},
-    {.rows = 17},
-    {.rows = 5, .cols = 3},
-    {.rows = 70, .cols = 48, .is_bf16 = 1, .group = 1},
-    {.rows = 9, .cols = 7, .channels = ZF_CHANNELS_ROWS, .group = 2},
+    {.rows = 24, .cols = 40, .home = ZF_HOME_HOST},
+    {.rows = 17, .home = ZF_HOME_HOST},
+    {.rows = 5, .cols = 3, .home = ZF_HOME_HOST},
+    {.rows = 70, .cols = 48, .is_bf16 = 1, .group = 1, .home = ZF_HOME_HOST},
+    {.rows = 9, .cols = 7, .channels = ZF_CHANNELS_ROWS, .group = 2, .home = ZF_HOME_HOST},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 

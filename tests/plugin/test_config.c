@@ -119,7 +119,7 @@ ZT_TEST(steps_of_an_audit) {
 
 static void expect_exact(const char *text) {
     ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
-    zfi_config_settle(&config, 1);
+    zfi_config_settle(&config, 1, 0);
     ck_assert(config.update_interval == 1 && config.publish_lag == 0 && config.deferred == ZFI_DEFERRED_REPLAY);
     ck_assert_uint_eq(zfi_config_predict(&config), 0);
 }
@@ -151,14 +151,14 @@ ZT_TEST(one_word) {
 ZT_TEST(lag_follows_the_host) {
     for (int can_fetch = 0; can_fetch < 2; can_fetch++) {
         ck_assert_int_eq(parse("[zenflow]\npublish_lag = auto\nmode = windows\n"), ZF_OK);
-        zfi_config_settle(&config, can_fetch);
+        zfi_config_settle(&config, can_fetch, 0);
         ck_assert_uint_eq(config.publish_lag, 0);
         ck_assert_int_eq(config.waits_unasked, 1);
         ck_assert_uint_eq(zfi_config_predict(&config), 1);
         ck_assert_int_eq(zfi_config_policy(&config).published,
                          can_fetch ? ZFI_PUBLISHED_AT_FETCH : ZFI_PUBLISHED_AT_STEP);
         ck_assert_int_eq(parse("[zenflow]\npublish_lag = 1\n"), ZF_OK);
-        zfi_config_settle(&config, can_fetch);
+        zfi_config_settle(&config, can_fetch, 0);
         ck_assert_uint_eq(config.publish_lag, 1);
         ck_assert_int_eq(zfi_config_policy(&config).published, ZFI_PUBLISHED_NEXT_STEP);
         ck_assert_int_eq(config.waits_unasked, 0);

@@ -64,7 +64,7 @@ typedef struct split {
     zt_shape_t shapes[MOST_SHAPES];
     uint32_t n_shapes, n_ranks, stage, flags, interval;
     uint64_t state_nbytes;
-    int is_mean, is_bf16, is_all;
+    int is_mean, is_bf16, is_all, is_exact;
     char config[512];
 } split_t;
 
@@ -107,6 +107,7 @@ static void draw_split(uint64_t number, split_t *out) {
     out->flags = out->stage == 3 ? SHARDS : draw(&at, 2) ? ZF_CREATE_CAP_FETCH : 0;
     const char *mode = modes[draw(&at, out->stage == 3 ? 3 : 4)];
     out->is_mean = !strcmp(mode, "mean");
+    out->is_exact = !strcmp(mode, "exact");
     out->is_bf16 = !draw(&at, 3);
     out->interval = intervals[draw(&at, 8)];
     out->is_all = !draw(&at, 8);
@@ -156,7 +157,8 @@ static void *run_job(void *raw) {
 }
 
 /* Elements whose state the ranks keep in host memory, all of them together, if each can keep so many bytes on its
- * device: declared ones, vectors, the rest. Each block is here one parameter. */
+ * device: declared ones, vectors, the rest. Each block is here one parameter. On one rank exact leaves the workers what
+ * was declared for them. */
 static uint64_t host_elems(const split_t *split) {
     uint64_t owners = split->stage ? split->n_ranks : 1, n = 0, used = 0;
     int is_resident[MOST_SHAPES] = {0}, is_over = 0;
@@ -177,6 +179,8 @@ static uint64_t host_elems(const split_t *split) {
             is_over |= turn > 0 && used > split->state_nbytes;
             is_resident[i] = !is_over;
         }
+    for (uint32_t i = 0; i < split->n_shapes; i++)
+        is_resident[i] |= split->is_exact && split->n_ranks == 1 && split->shapes[i].home != ZF_HOME_HOST;
     for (uint32_t i = 0; i < split->n_shapes; i++)
         n += is_resident[i] || split->is_all ? 0 : elems_of(&split->shapes[i]);
     return split->stage ? n : n * split->n_ranks;
@@ -273,7 +277,7 @@ static zf_plan_t plan_within(const zt_rig_t *rig, uint64_t limit_mib, char confi
 /* A limit takes room from early replays, part of it, all of it. With less than a run needs a plan says what that is. */
 ZT_TEST(a_limit_takes_room_from_early_replays) {
     enum { N = 8 };
-    static const zt_shape_t large[] = {{.rows = 4096, .cols = 1024}};
+    static const zt_shape_t large[] = {{.rows = 4096, .cols = 1024, .home = ZF_HOME_HOST}};
     char config[128];
     uint64_t has[N + 1], parts = 0;
     zt_rig_t rig;

@@ -14,11 +14,12 @@
 #include "suite.h"
 
 /* Chunks of different sizes, so that a spare which has held a small one is no room for a large one. */
-static const zt_shape_t shapes[] = {{.rows = 200, .cols = 330, .flags = ZF_PARAM_AVERAGE},
-                                    {.rows = 40, .cols = 30, .group = 1, .flags = ZF_PARAM_AVERAGE},
-                                    {.rows = 100, .cols = 300, .is_bf16 = 1, .flags = ZF_PARAM_AVERAGE},
-                                    {.rows = 17, .flags = ZF_PARAM_AVERAGE},
-                                    {.rows = 260, .cols = 100, .flags = ZF_PARAM_AVERAGE}};
+static const zt_shape_t shapes[] = {
+    {.rows = 200, .cols = 330, .flags = ZF_PARAM_AVERAGE, .home = ZF_HOME_HOST},
+    {.rows = 40, .cols = 30, .group = 1, .flags = ZF_PARAM_AVERAGE, .home = ZF_HOME_HOST},
+    {.rows = 100, .cols = 300, .is_bf16 = 1, .flags = ZF_PARAM_AVERAGE, .home = ZF_HOME_HOST},
+    {.rows = 17, .flags = ZF_PARAM_AVERAGE, .home = ZF_HOME_HOST},
+    {.rows = 260, .cols = 100, .flags = ZF_PARAM_AVERAGE, .home = ZF_HOME_HOST}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, N_STEPS = ZT_EVERY > 1 ? 5 : 12, ASK_AGAIN_US = 200 };
 
 static zt_rig_t rig;
@@ -120,7 +121,7 @@ static void step_beside(zf_fence_t *fence) {
 ZT_TEST(a_step_waits_for_what_has_begun) {
     static const zf_rule_callback_t rule = {
         .struct_size = sizeof rule, .n_moments = 2, .name = "slow", .update = slow_adamw};
-    static const zt_shape_t one = {.rows = 50, .cols = 40};
+    static const zt_shape_t one = {.rows = 50, .cols = 40, .home = ZF_HOME_HOST};
     zf_fence_t fence = {.struct_size = sizeof fence};
     uint64_t taken, lost;
     zt_rig_start(&rig, &one, 1);

@@ -200,7 +200,7 @@ class Written(InstanceTest):
     def test_what_the_plugin_did_not_put_there(self):
         opt = self.make(support.SYNCHRONOUS, {"zenflow.on_overwrite": "ask"})
         w, b = floats(*range(50)), floats(1)
-        opt.bind([zfplugin.Param("w", w), zfplugin.Param("b", b)])
+        opt.bind([zfplugin.Param("w", w, home="host"), zfplugin.Param("b", b)])
         opt.grads_ready([(0, floats(*[0.5] * 50)), (1, floats(2))])
         opt.step([zfplugin.Hyper(0.1)])
         self.assertEqual(opt.written([0, 1]), [])
@@ -208,6 +208,8 @@ class Written(InstanceTest):
         self.assertEqual([opt.written(ids) for ids in ([0, 1], [1], [])], [[0], [], []])
         w[49] = was
         self.assertEqual(opt.written([1, 0]), [])
+        b[0] = 3  # of this every update sees what was written, and nothing is told
+        self.assertEqual(opt.written([0, 1]), [])
         with self.assertRaisesRegex(zfplugin.ParamError, "unknown parameter id 5"):
             opt.written([5])
         with mock.patch.object(opt.lib, "extension", lambda *_: None), \

@@ -66,7 +66,7 @@ class Followed(TorchTest):
             self.assert_same(model, best, bound=0)
 
     def test_said_once_with_the_names(self):
-        model, opt = self.alone()
+        model, opt = self.alone(config=config({"zenflow.mode": "windows"}))
         plain_step(model, opt, 0)
         with self.messages(logging.INFO) as caught:
             for i in range(3):
@@ -76,6 +76,47 @@ class Followed(TorchTest):
         self.assertEqual(len(caught.output), 1)
         self.assertIn('"0.weight"', caught.output[0])
         self.assertNotIn('"2.weight"', caught.output[0])
+
+    def test_in_exact_every_way_of_writing_counts_and_none_is_said(self):
+        """The update sees what was written: by torch, past the version counter, in a hook, after the step, whatever reads it."""
+        ours, theirs = twins()
+        opt, reference = self.zenflow(ours, **HYPER), torch.optim.AdamW(theirs.parameters(), **HYPER)
+
+        def in_place(model):
+            with torch.no_grad():
+                model[0].weight[1, :3].add_(1)
+
+        def by_data(model):
+            model[2].weight.data.mul_(1.5)
+            model[0].bias.data = model[0].bias.data * 2  # other memory
+
+        def by_numpy(model):
+            model[0].weight.detach().numpy()[0, 0] = 0.25
+
+        def clamp(p):
+            p.data.clamp_(-0.1, 0.1)
+
+        def in_a_hook(model):
+            handle = model[0].weight.register_post_accumulate_grad_hook(clamp)
+            loss_of(model, 50).backward()
+            handle.remove()
+
+        for model, optimizer in ((ours, opt), (theirs, reference)):
+            plain_step(model, optimizer, 30)
+        with self.assertNoLogs("zfplugin", logging.INFO):
+            for i, write in enumerate((in_place, by_data, by_numpy, in_a_hook) * 2):
+                for model, optimizer in ((ours, opt), (theirs, reference)):
+                    write(model)
+                    if i % 2:
+                        optimizer.zero_grad()
+                        loss_of(model, i).backward()
+                        write(model)
+                        optimizer.step()
+                        optimizer.zero_grad(set_to_none=False)  # right behind it, in place
+                    else:
+                        plain_step(model, optimizer, i)
+                self.assert_same(ours, theirs)
+        self.assertEqual(opt.stats()["overwritten_elems"], 0)
 
     def test_params_changed_by_hand_and_reset(self):
         ours, theirs = twins()

@@ -149,10 +149,10 @@ class ParameterTable:
     """The bound parameters in order of their ids, as the groups hold them when it is made. trained: names of those that
     were bound as trainable before: frozen since, they keep their state and are holes, as in torch. is_reduced: gradients are
     summed or averaged over ranks. place: where they all must be; on the host's thread those of other devices have mirrors. config: a function
-    that gives the instance's. is_single: no other process trains with this one."""
+    that gives the instance's. is_single: no other process trains with this one. overlap: updates are to begin during backward."""
 
     def __init__(self, groups, names, *, rows, fused, declare=None, is_reduced=False, own_numbers=None, trained=(), place=HOST_THREAD,
-                 config=None, is_single=True, mirrors=None):
+                 config=None, is_single=True, mirrors=None, overlap=None):
         self.params = [p for group in groups for p in group["params"]]
         self.group_of = [number for number, group in enumerate(groups) for _ in group["params"]]
         if len({id(p) for p in self.params}) < len(self.params):
@@ -175,9 +175,11 @@ class ParameterTable:
         self._check_ties()
         self.aliases = [p.detach() for p in self.now()]  # the bound memory, alive whatever becomes of the parameter
         self.experts = []  # names of those whose first axis was found to count them
+        # what threads begin during backward they update from a copy of the gradient, with a master of its own
+        home = "host" if overlap and not place.is_stream and config()["zenflow.mode"] == "exact" else "plugin"
         is_alone = self.spread is not None and cut.is_decided_alone(config())
         copies = {i: (self.spread.counts(at), self.spread.diverges(at, is_alone)) for at, (i, _) in enumerate(self.trainable)} if self.spread else {}
-        self.decls = [self._declare(i, declared(declare, name, param), rows, fused, is_reduced, own_numbers, *copies.get(i, (True, False)))
+        self.decls = [self._declare(i, declared(declare, name, param), rows, fused, is_reduced, own_numbers, home, *copies.get(i, (True, False)))
                       for i, (name, param) in enumerate(zip(self.names, self.params))]
         self.numbers = {id(p): i for i, p in enumerate(self.params)}
         self.instance = None
@@ -246,7 +248,7 @@ class ParameterTable:
         """The id whose memory i shares, or i."""
         return i if self.tied_to[i] is None else self.tied_to[i]
 
-    def _declare(self, i, said, rows, fused, is_reduced, own_numbers, counts, always):
+    def _declare(self, i, said, rows, fused, is_reduced, own_numbers, home, counts, always):
         """said: by declare=. counts, always: of what is a copy (cut.py)."""
         param, name = self.params[i], self.names[i]
         axis = said["channels"] or ("rows" if id(param) in rows or (fused or {}).get(id(param)) else "columns")
@@ -263,7 +265,7 @@ class ParameterTable:
         return Param(name, tensor, group=self.group_of[i], frozen=self.frozen[i], tied_to=self.tied_to[i],
                      reduce_group=own_numbers[id(own)] if own is not None else 0,
                      reduce_group2=number_of(second) if second is not None else 0,
-                     home="resident" if always else "plugin", counts_in_norm=counts,
+                     home="resident" if always else home, counts_in_norm=counts,
                      average=is_reduced and bool(said["average"]), channels=axis, n_batch_axes=self._n_batch_axes(i, said["n_batch_axes"], fused))
 
     def _n_batch_axes(self, i, n, fused):
