@@ -215,6 +215,16 @@ class Carried(TorchTest):
                 ours.to(VULKAN)
         self.assert_equal(ours.cpu(), theirs)
 
+    def test_a_second_optimizer_takes_the_weights_over(self):
+        model = mlp().to(VULKAN)
+        given(model, 0)
+        first, second = self.zenflow(model), self.zenflow(model)
+        first.step()
+        with self.messages() as said:
+            second.step()
+        self.assertIn("12 parameters are taken over from an older instance", said.output[0])
+        self.assertEqual((first.is_open(), second.is_open()), (False, True))
+
     def test_what_the_plugin_would_do_on_a_device_is_refused(self):
         for settings in ({"zenflow.mode": "windows"}, {"device.state_mib": "all"}):
             opt = self.zenflow(mlp().to(VULKAN), config={**support.QUIET, **settings})

@@ -55,6 +55,7 @@ class Param:
     average: bool = False
     reduce_group: int = 0   # process groups of its gradient, as zf_param_decl_t says
     reduce_group2: int = 0
+    origin: object = None   # whatever names the memory that the tensor is a copy of: one instance trains it
 
 
 @dataclasses.dataclass
@@ -297,7 +298,7 @@ class Instance:
         names = [param.name.encode() for param in params]
         for i, (param, view) in enumerate(zip(params, views)):
             _fill_decl(decls[i], param, view, names[i])
-        held = frozenset(view.struct.dl.data for param, view in zip(params, views)
+        held = frozenset(param.origin or view.struct.dl.data for param, view in zip(params, views)
                          if not param.frozen and view.struct.dl.data)
         self._end_older(held)
         ids, layout = (C.c_uint32 * max(1, len(params)))(), _abi.BindReport(struct_size=C.sizeof(_abi.BindReport))

@@ -78,6 +78,10 @@ class Mirrors:
         p = cut.local(param)
         return self._of(param, p).host if is_carried(p) else p
 
+    def origin(self, param):
+        """Names the memory on the device."""
+        return _key(cut.local(param))
+
     def _of(self, param, p):
         mirror, key = self._mirrors.get(id(param)), _key(p)
         if mirror is not None and mirror.key == key and mirror.fits(p):

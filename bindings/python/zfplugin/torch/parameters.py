@@ -262,8 +262,9 @@ class ParameterTable:
         tensor = self.aliases[i]
         if self.frozen[i] and not _is_known(tensor, self.place):
             tensor = torch.empty(0, dtype=torch.float32, device=cut.local(self.trained[0]).device if self.place.is_stream and self.trained else "cpu")
+        has_mirror = self.is_carried and not self.frozen[i] and is_carried(cut.local(param))
         return Param(name, tensor, group=self.group_of[i], frozen=self.frozen[i], tied_to=self.tied_to[i],
-                     reduce_group=own_numbers[id(own)] if own is not None else 0,
+                     origin=self.mirrors.origin(param) if has_mirror else None, reduce_group=own_numbers[id(own)] if own is not None else 0,
                      reduce_group2=number_of(second) if second is not None else 0,
                      home="resident" if always else home, counts_in_norm=counts,
                      average=is_reduced and bool(said["average"]), channels=axis, n_batch_axes=self._n_batch_axes(i, said["n_batch_axes"], fused))
