@@ -390,7 +390,8 @@ typedef struct zfi_report_args {
 
 /* A part of a bucket, summed over ranks: parts are added in fp32 by rank from rank 0's on, divided by `divisor`
  * where there is one, and rounded once. This rank's own part lies at `own`, the others' at
- * arrived[rank][n_elems]; out may be own. */
+ * arrived[rank][n_elems]; out may be own. *found, page-locked host memory, becomes found_as | r where rank r's part
+ * has one that is not finite among its first n_looked elements, unless it is set already; n_looked 0: nobody asks. */
 typedef struct zfi_sum_parts_args {
     const void *own, *arrived;
     void *out;
@@ -398,6 +399,7 @@ typedef struct zfi_sum_parts_args {
     zfi_dtype_t dtype;
     uint32_t rank, n_ranks;
     uint32_t divisor; /* 0: none */
+    uint64_t *found, found_as, n_looked;
 } zfi_sum_parts_args_t;
 
 /* Contiguous elements from one place to another, both counted in elements; targets do not overlap anything. */

@@ -146,16 +146,19 @@ static uint64_t count_skipped(const zf_trainer_t *t) {
 static void warn_of_skip(zf_trainer_t *t) {
     const zf_step_report_t *r = &t->report;
     uint64_t n = count_skipped(t), before = t->n_skipped, power = n;
+    char rank[32] = "";
     while (power & (power - 1))
         power &= power - 1;
     t->n_skipped = n;
     if (power <= before)
         return;
-    warn(t, "step %llu%s was skipped: %s%.80s%s not finite, so its gradients update nothing (%llu such steps so far)",
+    if (r->has_nonfinite_rank)
+        snprintf(rank, sizeof rank, " on rank %u", (unsigned)r->nonfinite_rank);
+    warn(t, "step %llu%s was skipped: %s%.80s%s not finite%s, so its gradients update nothing (%llu such steps so far)",
          (unsigned long long)r->step, r->applied ? ", or one just before," : "",
          r->nonfinite_param < t->n_arrays ? "the gradient of \"" : "a gradient, or the gradients' norm,",
          r->nonfinite_param < t->n_arrays ? t->arrays[r->nonfinite_param].name : "",
-         r->nonfinite_param < t->n_arrays ? "\" is" : " is", (unsigned long long)n);
+         r->nonfinite_param < t->n_arrays ? "\" is" : " is", rank, (unsigned long long)n);
 }
 
 /* Whoever asked for overlap and reads weights without waiting may read them half written. */

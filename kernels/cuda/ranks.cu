@@ -2,6 +2,21 @@
 /* ranks.cu - what is done with the memory that ranks exchange: parts are summed, pieces packed and unpacked. */
 #include "wide.cuh"
 
+/* A rank's part that is not finite at one of N neighbours. */
+template <int N> DEVICE void find_nonfinite(const zfi_sum_parts_args_t &args, uint64_t i) {
+    for (uint32_t r = 0; r < args.n_ranks; r++) {
+        const void *part =
+            r == args.rank ? args.own : offset_by(args.arrived, elem_nbytes(args.dtype), (int64_t)(r * args.n_elems));
+        bool all_finite = true;
+        for (int j = 0; j < N; j++)
+            all_finite &= i + j >= args.n_looked || is_finite(widen(args.dtype, get_bits(part, args.dtype, i + j)));
+        if (!all_finite) {
+            *args.found = args.found_as | r;
+            return;
+        }
+    }
+}
+
 /* Four neighbours, or one element: of every rank, by rank, divided, rounded. */
 template <int N> DEVICE void sum_at(const zfi_sum_parts_args_t &args, uint64_t i) {
     const float divisor = (float)args.divisor;
@@ -21,6 +36,14 @@ template <int N> DEVICE void sum_at(const zfi_sum_parts_args_t &args, uint64_t i
             const float value = widen(args.dtype, bits_of(x, args.dtype, j));
             sum[j] = r == 0 ? value : __fadd_rn(sum[j], value);
         }
+    }
+    if (i < args.n_looked) {
+        bool all_finite = true;
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            all_finite &= is_finite(sum[j]) || i + j >= args.n_looked;
+        if (!all_finite && *args.found == 0)
+            find_nonfinite<N>(args, i);
     }
     if (args.divisor)
 #pragma unroll

@@ -386,10 +386,24 @@ static uint64_t draw_number(const zf_instance_t *inst) {
     return digest_bytes(words, sizeof words);
 }
 
-/* *out_first: the lowest of their ranks in it. All of a group are in the same norm group: else the norm would leave
- * some out, or differ from rank to rank. */
-static zf_status_t check_members(const comparison_t *it, uint32_t name, norm_member_t self, uint64_t *out_first,
-                                 zf_error_t *err) {
+/* Keeps which ranks of the norm group the members of a group (the transport's number) are. */
+static zf_status_t keep_members(zfi_engine_t *engine, uint32_t group, const norm_member_t *all, uint32_t n,
+                                zf_error_t *err) {
+    uint32_t *ranks = realloc(engine->members[group], n * sizeof *ranks);
+    if (!ranks)
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for the ranks of a process group");
+    engine->members[group] = ranks;
+    engine->firsts[group] = (uint32_t)all[0].rank;
+    for (uint32_t r = 0; r < n; r++) {
+        ranks[r] = (uint32_t)all[r].rank;
+        engine->firsts[group] = ranks[r] < engine->firsts[group] ? ranks[r] : engine->firsts[group];
+    }
+    return ZF_OK;
+}
+
+/* All of a group are in the same norm group: else the norm would leave some out, or differ from rank to rank. Keeps
+ * which they are there. */
+static zf_status_t check_members(const comparison_t *it, uint32_t name, norm_member_t self, zf_error_t *err) {
     zf_status_t st;
     norm_member_t *all = gather(it, &self, sizeof self, &st, err);
     for (uint32_t r = 1; r < it->n_ranks && !st; r++)
@@ -399,9 +413,8 @@ static zf_status_t check_members(const comparison_t *it, uint32_t name, norm_mem
                               " are not both in norm_group = %" PRIu32
                               ": it is the group of all ranks that train the model together",
                               r, name, it->inst->engine.norm_group);
-    *out_first = self.rank;
-    for (uint32_t r = 0; r < it->n_ranks && !st; r++)
-        *out_first = all[r].rank < *out_first ? all[r].rank : *out_first;
+    if (!st)
+        st = keep_members(&it->inst->engine, it->group, all, it->n_ranks, err);
     zfi_ranks_drop(&it->inst->engine, all);
     return st;
 }
@@ -437,14 +450,11 @@ static zf_status_t find_self(const comparison_t *it, int is_refused, norm_member
 static zf_status_t compare_groups(const comparison_t *it, const zfi_group_lists_t *lists, norm_member_t self,
                                   zf_error_t *err) {
     zfi_engine_t *engine = &it->inst->engine;
-    uint64_t first = 0;
-    zf_status_t st = check_members(it, 0, self, &first, err);
-    engine->firsts[0] = (uint32_t)first;
+    zf_status_t st = check_members(it, 0, self, err);
     for (uint32_t i = 0; i < lists->n && !zfi_is_poisoned(engine); i++) {
         comparison_t group = among(it, &lists->all[i], lists->all[i].index);
         zf_error_t later = {.struct_size = sizeof later}, *why = st ? &later : err;
-        zf_status_t found = check_members(&group, lists->all[i].name, self, &first, why);
-        engine->firsts[lists->all[i].index] = (uint32_t)first;
+        zf_status_t found = check_members(&group, lists->all[i].name, self, why);
         if (!found)
             found = compare(&group, ZF_OK, why);
         st = st ? st : found;

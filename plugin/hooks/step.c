@@ -136,6 +136,16 @@ static zf_status_t push_step(zf_instance_t *inst, uint64_t t, int is_checked) {
 
 /* ---- reports ----------------------------------------------------------------------------------------------------- */
 
+/* Ranks exchange it once the device has said that something was not finite. */
+static void fill_nonfinite_rank(const zfi_run_t *run, const zfi_step_row_t *row, zf_step_report_t *out) {
+    zfi_engine_t *engine = run->engine;
+    if (!zfi_has_peers(engine) || row->reported.nonfinite_param == ZFI_NO_PARAM ||
+        zfi_wait(engine, &engine->lines.control, row->t, &engine->count.host_wait_ns))
+        return;
+    out->has_nonfinite_rank = row->nonfinite_rank != ZF_NO_ID;
+    out->nonfinite_rank = out->has_nonfinite_rank ? row->nonfinite_rank : 0;
+}
+
 /* What the device has said about a step. */
 static void fill_report(const zfi_run_t *run, const zfi_step_row_t *row, zf_step_report_t *out) {
     const zfi_step_scalars_t *scalars = &row->reported;
@@ -151,6 +161,7 @@ static void fill_report(const zfi_run_t *run, const zfi_step_row_t *row, zf_step
     out->n_missing = row->n_missing;
     if (row->n_missing)
         out->first_missing = row->first_missing;
+    fill_nonfinite_rank(run, row, out);
 }
 
 /* Rows of steps that the device has finished since a hook last looked are not reused yet. */
@@ -186,12 +197,14 @@ static void note_epoch(zf_instance_t *inst, const zf_step_args_t *args) {
 }
 
 static zf_status_t discard(zf_instance_t *inst, zf_error_t *err) {
+    zfi_step_row_t *row = zfi_row(&inst->run->rows, inst->run->clock.t + 1);
     zf_status_t st = zfi_batch_flush(inst);
     zfi_early_drop(inst->run->early);
     if (!st && zfi_is_reduced(inst->run))
         st = zfi_reduce_discard(inst);
     zfi_deliver_reset(inst);
-    memset(zfi_row(&inst->run->rows, inst->run->clock.t + 1)->present, 0, inst->run->n_params);
+    memset(row->present, 0, inst->run->n_params);
+    row->nonfinite_part = 0;
     return zfi_hook_failed(inst, st, "step", "the device did not take the gradients that are discarded", err);
 }
 

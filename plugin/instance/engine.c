@@ -176,6 +176,8 @@ void zfi_engine_close(zfi_engine_t *engine) {
     zfi_arena_free(&engine->pinned);
     engine->ops->close(engine->device);
     free(engine->nodes.part_of);
+    for (uint32_t i = 0; i < ZFI_MAX_GROUPS; i++)
+        free(engine->members[i]);
     free(engine->residency.all);
 }
 

@@ -88,6 +88,7 @@ typedef struct zfi_engine {
     uint32_t norm_index; /* ... and the transport's */
     uint32_t firsts[ZFI_MAX_GROUPS]; /* ... of each of the transport's groups: the lowest of its members there, which
                                       * tells it from others; from bind_params on */
+    uint32_t *members[ZFI_MAX_GROUPS]; /* ... and all of them, in the order of the group; NULL: each is its number */
     zfi_nodes_t nodes;
     struct zfi_said *said; /* what ranks say at meetings (state/together.h); NULL: one rank */
     uint32_t flags;        /* ZF_CREATE_CAP_... */

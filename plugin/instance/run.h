@@ -66,6 +66,10 @@ typedef struct zfi_step_row {
     zfi_step_scalars_t scalars;  /* down */
     zfi_step_scalars_t reported; /* the device, before stepped */
     uint32_t has_foreign;        /* with it: the step left out a parameter that the host wrote (step/guard.h) */
+    /* Several ranks: where sums of the step were not finite, a part that was not, as SUM_PARTS tells it; 0: none. From
+     * all that ranks found so, the control thread makes the lowest rank of the norm group, ZF_NO_ID: none is known. */
+    uint64_t nonfinite_part;
+    uint32_t nonfinite_rank;
 } zfi_step_row_t;
 
 /* The ring of steps. */
@@ -355,6 +359,7 @@ typedef struct zfi_reduction {
     zfi_arena_t arena;         /* holds agreements, room and blocks */
     unsigned char *agreements; /* [most ranks of a group][agreement_nbytes] */
     uint64_t agreement_nbytes;
+    uint64_t *nonfinite; /* [most ranks of a group] the control thread's: what each found (ranks/nonfinite.h) */
     uint32_t events;
     zfi_group_lists_t groups;
     /* where each rank keeps a part of the state: */

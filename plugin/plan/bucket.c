@@ -87,7 +87,7 @@ static void close_bucket(build_t *build, open_t *open) {
     bucket->place2 = bucket->group2 ? build->places[bucket->group2] : (zfi_member_t){0, 1};
     bucket->number2 = count_second(out, bucket->group2);
     bucket->n_elems = up_to(open->n_elems, unit);
-    bucket->part_elems = bucket->n_elems / place.n_ranks;
+    bucket->own_elems = bucket->part_elems = bucket->n_elems / place.n_ranks;
     bucket->offset_nbytes = out->nbytes;
     bucket->value_dtype = param->dtype;
     for (uint32_t i = 0; i < open->n_params; i++, id = build->next[id]) {

@@ -44,6 +44,7 @@ typedef struct zfi_bucket {
     uint32_t number2;       /* of the buckets of its second group */
     uint64_t n_elems;       /* of its flat memory, with padding */
     uint64_t part_elems;    /* of one rank */
+    uint64_t own_elems;     /* of this rank's part, without what makes all parts equal */
     uint64_t offset_nbytes; /* of its flat memory, from that of bucket 0 */
     zfi_dtype_t value_dtype;
     uint64_t value_elems;          /* the most that a rank sends of published values */

@@ -120,7 +120,7 @@ static void own_matrix(const deal_t *deal, zfi_matrix_t *matrix) {
 
 /* Slices follow each other in the parts of their bucket. Returns how many there are with something in
  * them, of all ranks. */
-static uint64_t place_bucket(deal_t *deal, const zfi_bucket_t *bucket) {
+static uint64_t place_bucket(deal_t *deal, zfi_bucket_t *bucket) {
     uint64_t n_ranks = bucket->place.n_ranks, n = 0, *at = deal->of_cohort; /* what is dealt needs it no more */
     memset(at, 0, n_ranks * sizeof *at);
     for (uint32_t i = 0; i < bucket->n_params; i++) {
@@ -134,6 +134,7 @@ static uint64_t place_bucket(deal_t *deal, const zfi_bucket_t *bucket) {
                 n += slice->n != 0;
             }
     }
+    bucket->own_elems = at[bucket->place.rank];
     return n;
 }
 

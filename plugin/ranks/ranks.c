@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/timeline.h"
+#include "instance/device_memory.h"
 #include "instance/gradient_place.h"
 #include "instance/memory.h"
 #include "ranks/buffers.h"
@@ -71,6 +72,7 @@ static void lay_out(zfi_engine_t *engine, uint32_t n_ranks, zfi_reduction_t *red
     zfi_arena_t *arena = &reduction->arena;
     uint32_t most_ranks = zfi_groups_most_ranks(engine, &reduction->groups);
     reduction->agreements = zfi_arena_take(arena, most_ranks, reduction->agreement_nbytes);
+    reduction->nonfinite = zfi_arena_take(arena, most_ranks, sizeof *reduction->nonfinite);
     reduction->to_send = zfi_arena_take(arena, n_ranks, reduction->room_nbytes);
     reduction->room = zfi_arena_take(arena, n_ranks, reduction->room_nbytes);
     reduction->blocks = zfi_arena_take(arena, reduction->n_blocks, reduction->block_nbytes);
@@ -116,6 +118,9 @@ zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
     lay_out(ranks->engine, ranks->buckets->most_ranks, reduction);
     ranks->mem->extra_host_nbytes += reduction->arena.total_nbytes;
     st = zfi_memory_need_staging(ranks, err);
+    if (!st && !zfi_is_sharded(ranks->engine) &&
+        ranks->engine->ops->has_own_memory) /* what lies between parameters is summed with them */
+        st = zfi_device_clear(ranks->engine, ranks->mem->staging_arena.base, ranks->buckets->nbytes);
     if (!st)
         st = map_staging_mirror(ranks, err);
     if (!st && zfi_is_sharded(ranks->engine) && ranks->engine->policy.selects)

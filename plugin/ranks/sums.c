@@ -11,10 +11,13 @@
  * its own order and with its own roundings to the data type. The division stays here. */
 #include "ranks/sums.h"
 
+#include <string.h>
+
 #include "instance/gradient_place.h"
 #include "instance/memory.h"
 #include "ranks/collective.h"
 #include "ranks/mirror.h"
+#include "ranks/nonfinite.h"
 
 /* Where each rank's slice of each matrix lies in the flat memory of its bucket, and in the parts; then a whole part. */
 zf_status_t zfi_sums_map_cut(zfi_ranks_t *ranks, zf_error_t *err) {
@@ -75,6 +78,15 @@ static void work(zfi_engine_t *engine, zfi_kernel_t kernel, const void *args, ui
         zfi_launch_cpu[kernel](engine->kernels, args);
 }
 
+/* The same. What makes parts equal is looked at where a run has several. */
+static void clear(zfi_engine_t *engine, unsigned char *parts, uint64_t nbytes) {
+    zfi_op_t op = zfi_op_fill(parts, nbytes);
+    if (engine->ranks_stream)
+        (void)zfi_enqueue(engine, engine->ranks_stream, &op, 1);
+    else
+        memset(parts, 0, nbytes);
+}
+
 /* What travels for a bucket's sums, of all ranks that one level has. */
 static zfi_exchange_t exchange_of(const summing_t *it, int32_t purpose, uint32_t group) {
     const zfi_bucket_t *bucket = it->bucket;
@@ -93,6 +105,7 @@ typedef struct level {
     zfi_member_t place;
     uint32_t n_parts; /* of a run */
     uint32_t divisor;
+    uint64_t n_looked; /* of a run: what each member has sent itself, so its number says whose is not finite */
 } level_t;
 
 /* This rank's own run and those that have arrived of the others, [n_ranks]. */
@@ -100,6 +113,9 @@ static void sum_runs(const summing_t *it, const level_t *level, const void *own,
     zfi_sum_parts_args_t args = {.own = own,
                                  .arrived = arrived,
                                  .out = out,
+                                 .found = &zfi_row(it->ranks->rows, it->step)->nonfinite_part,
+                                 .found_as = zfi_nonfinite_of(level->group),
+                                 .n_looked = level->n_looked,
                                  .n_elems = level->n_parts * it->bucket->part_elems,
                                  .dtype = it->bucket->dtype,
                                  .rank = level->place.rank,
@@ -110,7 +126,7 @@ static void sum_runs(const summing_t *it, const level_t *level, const void *own,
 
 /* This rank's part of a bucket's sums is added up over the second group. */
 static zf_status_t add_second(const summing_t *it, unsigned char *sums) {
-    const level_t copy = {.place = {0, 1}, .n_parts = 1}, second = {it->bucket->group2, it->bucket->place2, 1, 0};
+    const level_t copy = {.place = {0, 1}, .n_parts = 1}, second = {it->bucket->group2, it->bucket->place2, 1, 0, 0};
     zfi_exchange_t what = exchange_of(it, ZF_COLLECTIVE_FOR_GRADIENTS, second.group);
     unsigned char *parts = zfi_mirrored(it->ranks, zfi_arriving(it->ranks));
     unsigned char *own = parts + second.place.rank * what.nbytes;
@@ -155,9 +171,10 @@ static zf_status_t sum_parts(const summing_t *it, unsigned char *all_parts, unsi
     const zfi_bucket_t *bucket = it->bucket;
     const zfi_nodes_t *nodes = &it->ranks->engine->nodes;
     uint32_t divisor = bucket->is_average ? bucket->place.n_ranks : 0;
-    level_t all = {bucket->group, bucket->place, 1, divisor};
-    level_t inside = {nodes->inside_group, nodes->inside, nodes->between.n_ranks, 0};
-    level_t between = {nodes->between_group, nodes->between, 1, divisor};
+    level_t all = {bucket->group, bucket->place, 1, divisor, bucket->own_elems};
+    level_t inside = {nodes->inside_group, nodes->inside, nodes->between.n_ranks, 0,
+                      nodes->between.n_ranks * bucket->part_elems};
+    level_t between = {nodes->between_group, nodes->between, 1, divisor, 0};
     unsigned char *of_node = all_parts + nodes->inside.rank * nodes->between.n_ranks * zfi_part_nbytes(bucket);
     if (zfi_transport_sums(it->ranks->engine) && bucket->place.n_ranks > 1)
         return sum_by_transport(it, all_parts, sums, divisor);
@@ -179,6 +196,8 @@ zf_status_t zfi_sum_bucket(zfi_ranks_t *ranks, uint32_t bucket, uint64_t step, u
     unsigned char *all_parts = zfi_is_sharded(ranks->engine) ? zfi_mirrored(ranks, zfi_parts(ranks)) : flat;
     unsigned char *sums = zfi_mirrored(ranks, zfi_own_sums(ranks, bucket));
     if (zfi_is_sharded(ranks->engine)) {
+        if (zfi_has_two_levels(ranks->engine, it.bucket->group))
+            clear(ranks->engine, all_parts, it.bucket->place.n_ranks * zfi_part_nbytes(it.bucket));
         zfi_move_args_t cut = zfi_sums_cut(ranks, bucket, flat, all_parts);
         work(ranks->engine, ZFI_KERNEL_MOVE, &cut, sizeof cut);
     }

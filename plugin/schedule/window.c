@@ -46,6 +46,8 @@ void zfi_window_prepare(const zfi_windows_t *windows) {
     row->n_present = 0;
     row->has_choice = 0;
     row->waits_for_down = 0;
+    row->nonfinite_part = 0;
+    row->nonfinite_rank = ZF_NO_ID;
     memset(row->present, 0, windows->rows->n_params);
     memset(row->chooses, 0, windows->plan->n_cohorts);
     place_slots(windows->plan, windows->clock, row);

@@ -14,6 +14,7 @@
 #include "ranks/entering.h"
 #include "ranks/gathering.h"
 #include "ranks/importance.h"
+#include "ranks/nonfinite.h"
 #include "schedule/choose.h"
 #include "schedule/interval.h"
 #include "schedule/select.h"
@@ -233,10 +234,10 @@ static void run_step(void *raw) {
     const control_args_t *args = raw;
     const zfi_state_t *state = args->state;
     zfi_engine_t *engine = state->engine;
-    const zfi_step_row_t *row = zfi_row(state->windows->rows, args->t);
+    zfi_step_row_t *row = zfi_row(state->windows->rows, args->t);
     int record_first = args->t == state->windows->clock->pace.warm_up;
     zfi_fp_mode_ieee();
-    if (zfi_wait(engine, &engine->lines.down, row->t, NULL))
+    if (zfi_wait(engine, &engine->lines.down, row->t, NULL) || zfi_nonfinite_share(state->ranks, row))
         return;
     if (state->windows->clock->pace.is_auto && decide_windows(state, row))
         return;
@@ -254,7 +255,18 @@ zf_status_t zfi_control_start(const zfi_state_t *state, uint64_t t) {
     return zfi_serial_start(state->engine->control, run_step, &args, sizeof args);
 }
 
+static void run_pass(void *raw) {
+    const control_args_t *args = raw;
+    zfi_engine_t *engine = args->state->engine;
+    zfi_step_row_t *row = zfi_row(args->state->windows->rows, args->t);
+    if (!zfi_wait(engine, &engine->lines.down, row->t, NULL) && !zfi_nonfinite_share(args->state->ranks, row))
+        zfi_timeline_signal(&engine->lines.control, args->t);
+}
+
 zf_status_t zfi_control_pass(const zfi_state_t *state, uint64_t t) {
+    control_args_t args = {state, t};
+    if (zfi_has_peers(state->engine))
+        return zfi_serial_start(state->engine->control, run_pass, &args, sizeof args);
     zfi_timeline_signal(&state->engine->lines.control, t);
     return ZF_OK;
 }

@@ -269,6 +269,10 @@ typedef struct zf_step_report { /* output struct: of one step; sums over steps a
     double clip_factor;
     uint32_t n_missing;     /* parameters without a gradient in this step that had one in every step before ... */
     uint32_t first_missing; /* ... the first of them, or ZF_NO_ID */
+    /* Several ranks: whose own gradient was not finite, the same on each. The lowest of those that were found, by its
+     * number in norm_group, or in group 0 where there is none. */
+    int32_t has_nonfinite_rank; /* 0: nobody's was, or it is not known ([shard] transport = nccl_native) */
+    uint32_t nonfinite_rank;
 } zf_step_report_t;
 
 /* ---- quiesce, export --------------------------------------------------------------------------------------------- */

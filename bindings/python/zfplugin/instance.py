@@ -116,6 +116,7 @@ class Report:
     n_present: int
     grad_norm: float
     clip_factor: float
+    nonfinite_rank: int  # of several: whose own gradient was not finite, or None
 
 
 _SKIP_REASONS = {_abi.SKIP_NONE: "", _abi.SKIP_NONFINITE: "nonfinite"}
@@ -127,6 +128,8 @@ def _report(raw):
     values["skip_reason"] = _SKIP_REASONS[raw.skip_reason]
     if raw.nonfinite_param == _abi.NO_ID:
         values["nonfinite_param"] = None
+    if not raw.has_nonfinite_rank:
+        values["nonfinite_rank"] = None
     return Report(**values)
 
 

@@ -389,8 +389,9 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
         if n_skipped.bit_length() == before.bit_length():
             return  # 1, 2, 4, 8, ..., or what came first behind it
         name = self._binding.table.names[report.nonfinite_param] if report.nonfinite_param is not None else "?"
-        self.log.warning('step %d was skipped: the gradient of "%s" is not finite (%d skipped so far)', report.step,
-                         name, n_skipped)
+        where = "" if report.nonfinite_rank is None else f" on rank {report.nonfinite_rank}"
+        self.log.warning('step %d was skipped: the gradient of "%s" is not finite%s (%d skipped so far)', report.step,
+                         name, where, n_skipped)
 
 
 def _close(instance, handles, tally, ranks):
