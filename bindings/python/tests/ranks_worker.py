@@ -491,6 +491,40 @@ def refused():
     raises(zfplugin.errors.ArgumentError, "ProcessGroup", lambda: zfplugin.torch.ZenFlow(mlp().parameters(), group=7))
 
 
+def acts_alone():
+    """What rank 0 alone calls, by its next step at the latest, is refused on both ranks. The deadline is after this job's."""
+    calls = {"state_dict": lambda opt: opt.state_dict(), "flush": lambda opt: opt.flush(), "save": lambda opt: opt.save(tempfile.gettempdir())}
+    for settings in STAGES[:2]:
+        for name, call in calls.items():
+            if name == "state_dict" and settings["shard.stage"] == 0:
+                continue  # every rank has all of it
+            model, opt = make({**SYNCHRONOUS, **settings, "host.deadline_ms": 3_600_000})
+            for step in range(3):
+                backward(model, step)
+                if step < 2:
+                    opt.step()
+                    opt.zero_grad()
+            assert opt._binding.feed.is_shipping, "nothing travels in backward"
+            raises(zfplugin.errors.RanksError, "what was called between the steps",
+                   lambda call=call, opt=opt: (dist.get_rank() == 0 and call(opt), opt.step()))
+            opt.close()
+
+
+def names_whose_it_was():
+    """A gradient that is not finite on rank 1 alone: every rank's log says so."""
+    for settings in STAGES[:2]:
+        model, opt = make({**SYNCHRONOUS, **settings})
+        with unittest.TestCase().assertLogs("zfplugin", "WARNING") as said:
+            for step in range(4):
+                backward(model, step)
+                if step == 1 and dist.get_rank() == 1:
+                    model[0].weight.grad[0, 0] = float("nan")
+                opt.step()
+                opt.zero_grad()
+        assert any('"0.weight" is not finite on rank 1' in line for line in said.output), said.output
+        opt.close()
+
+
 def resumes_in_parts(runs, one_step):
     """Two runs of models that are cut over processes, in open windows: state_dict() of the model holds what flush() would give; that of
     the optimizer goes on to the bit, and is refused by another process, whose part may have the same shapes. Returns it."""

@@ -65,7 +65,7 @@ def run_ranks(n_ranks, worker, *cases):
 class Ranks(TorchTest):
     def test_two(self):
         run_ranks(2, "ranks_worker", "as_adamw", "stages_agree", "overlapped", "edited_row", "changed_after_backward", "taken_out",
-                  "dropped", "read_by_one", "refused", "under_ddp")
+                  "dropped", "read_by_one", "refused", "acts_alone", "names_whose_it_was", "under_ddp")
 
     def test_three(self):
         run_ranks(3, "ranks_worker", "on_queues")

@@ -215,6 +215,7 @@ class Instance:
         self.lock = threading.RLock()
         self.log = log or logging.getLogger("zfplugin")
         self.is_fetching = fetch
+        self.come_together = None  # told of each call before it, where there are several ranks
         self.before_rest = None  # called before what brings the instance to rest: values that wait to be fetched come then
         self.behind, self._counter_names = [], []  # ids that the last written() found to be, and names of counters
         self.settle_all = None  # brings all updates into place, for whoever ends this instance
@@ -273,6 +274,8 @@ class Instance:
         """One foreign call under the lock; raises for a negative status."""
         if self.is_closed:
             raise errors.StateError(f"{doing}: this instance was closed")
+        if self.come_together is not None:
+            self.come_together(doing)
         if self.before_rest is not None and doing in _RESTING and not self.is_released:
             self.before_rest()
         record = errors.new_record()

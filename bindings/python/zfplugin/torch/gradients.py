@@ -79,6 +79,10 @@ class GradientFeed:
         self.lock = instance.lock
         self.is_alone, self.agree = agree is None, agree
         self.is_releasing = n_releasing > 0  # .grad is None once it was shipped
+        if agree is not None:
+            is_sharded = instance.config()["shard.stage"] != "0"
+            together = ("flush", "save", "load", *(("export", "params_changed") if is_sharded else ()))
+            instance.come_together = lambda doing: doing in together and self._come_together(doing)
         if overlap is None:  # on a CPU alone it costs more than it hides: every gradient is read once more for its digest
             overlap = table.mirrors.are_beside(table.trained) if table.is_carried else not self.is_alone and not self.place.is_stream
         self.is_shipping = overlap or self.is_releasing
@@ -111,9 +115,14 @@ class GradientFeed:
         self.detach()
         self._attach()
 
-    def _is_said_by_one(self, flag):
+    def _come_together(self, doing):
+        """Before a call of the plugin that all ranks make. Whoever is at step instead learns here: it waits for this one's word."""
+        if self.is_shipping and not self.is_releasing:
+            self._is_said_by_one(False, doing)
+
+    def _is_said_by_one(self, flag, doing="step"):
         """Of all ranks."""
-        said = self.agree(flag) if self.agree is not None else flag
+        said = self.agree(flag, doing) if self.agree is not None else flag
         if said is None:  # it failed, as the plugin will, where a rank is gone, or where one alone drops something
             self.agree = None
         return flag if said is None else said

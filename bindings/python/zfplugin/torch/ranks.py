@@ -173,17 +173,19 @@ class Ranks(collectives.Collectives):
         self._agreements = dist.ProcessGroupGloo(dist.PrefixStore("agreements", everyone.store), everyone.rank, everyone.size, timeout)
         self._patience = datetime.timedelta(milliseconds=deadline_ms * 2 // 3)
 
-    def agree(self, flag):
-        """Whether one of all that train together says so; None where it failed, for good. A call of all of them; whoever does not come is
-        named by the plugin's own exchanges."""
-        said, options = torch.tensor([flag], dtype=torch.uint8, device="cpu"), dist.AllreduceOptions()
+    def agree(self, flag, doing="step"):
+        """Whether one of all that train together says so; None where it failed, for good. A call of all of them; whoever does not come, or
+        comes for something else, is named by the plugin's own exchanges."""
+        kind = zlib.crc32(doing.encode()) & 0x7F
+        said, options = torch.tensor([flag, kind, 0x7F - kind], dtype=torch.uint8, device="cpu"), dist.AllreduceOptions()
         options.reduceOp, options.timeout = dist.ReduceOp.MAX, self._patience
         try:
             self._agreements.allreduce([said], options).wait()
         except (RuntimeError, AttributeError):
             self._agreements = None  # nobody waits for this one's
+        if self._agreements is None or said[1] + said[2] != 0x7F:  # most and least are one
             return None
-        return bool(said)
+        return bool(said[0])
 
     def gather(self, text):
         """The texts of all that train together, by rank. A call of all of them."""
