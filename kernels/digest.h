@@ -3,8 +3,8 @@
  *
  * Model. digest = the sum over the elements of mixed(bits ^ h) * (2 * h + 1) mod 2^64, with the element's 2 or 4 bytes
  * as a number, and h spread from its row-major index in the matrix. The sum has no order, so any number of threads may
- * take parts of it, and it moves by differences: whoever writes an element adds what the new bits give and takes away
- * what the old ones gave. An element that somebody else wrote leaves its difference in the sum, even when it is written
+ * take parts of it, and it moves by differences: a kernel that writes an element adds what the new bits give and takes
+ * away what the old ones gave. An element that others wrote leaves its difference in the sum, even when it is written
  * again.
  *
  * What it finds. Mixing and spreading are permutations and factors are odd, so one changed element always shows. What
@@ -33,5 +33,6 @@ static inline uint64_t zfi_digest_element(uint32_t bits, uint64_t index) {
     return 2 * ((uint64_t)x * h) + x;
 }
 
-/* Where indices have more than 32 bits, those above count by this factor, which is odd, and 1 for the first 2^32. */
+/* The factor of an index of more than 32 bits: the bits above count by this factor, which is odd, and 1 for the first
+ * 2^32. */
 static inline uint64_t zfi_digest_factor(uint64_t index) { return 2 * (index >> 32) * 0x9E3779B97F4A7C15u + 1; }

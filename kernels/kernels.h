@@ -157,7 +157,7 @@ typedef struct zfi_stats_result {
     uint64_t n_nonfinite; /* elements that are Inf or NaN */
 } zfi_stats_result_t;
 
-/* Where channels of a matrix lie in the visible parameter: element (r, c) at visible[r*row_stride + col(c)], with
+/* The places of a matrix's channels in the visible parameter: element (r, c) at visible[r*row_stride + col(c)], with
  * col(c) = col_offset[c], or c where col_offset is NULL. Strides count elements. */
 typedef struct zfi_place {
     void *visible; /* element (0, 0) of the matrix */
@@ -268,7 +268,7 @@ zfi_scalars_t zfi_rule_scalars(zfi_rule_t rule, const zfi_hyper_t *hyper, float 
 /* A strided tensor (strides in elements) row-major and contiguous. */
 void zfi_pack(void *dst, const void *src, size_t elem_nbytes, int ndim, const int64_t *shape, const int64_t *strides);
 
-/* What an element shows, and the address it has; what a value becomes there. */
+/* The value that an element shows, and its address; the bits that a value becomes there. */
 void *zfi_place_at(const zfi_place_t *place, uint64_t row, uint64_t col);
 float zfi_place_read(const zfi_place_t *place, uint64_t row, uint64_t col);
 void zfi_place_write(const zfi_place_t *place, uint64_t row, uint64_t col, float value);

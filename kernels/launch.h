@@ -24,8 +24,8 @@ typedef struct zfi_data_param {
     uint64_t n_elems;
     zfi_dtype_t grad_dtype;
     uint32_t group;                    /* index into the hyper-parameters of a step */
-    uint32_t first_matrix, n_matrices; /* of which statistics are taken, ... */
-    uint64_t n_units;                  /* ... and the units of their sums (kernels.h) */
+    uint32_t first_matrix, n_matrices; /* of which statistics are taken */
+    uint64_t n_units;                  /* the units of their sums (kernels.h) */
     int channels_are_rows;
     int counts_in_norm;
     zfi_rule_t rule;
@@ -43,7 +43,7 @@ typedef struct zfi_data_matrix {
     int has_sums; /* channel sums of |gradient| are wanted, and the selected channels are listed in index */
     uint64_t rows, cols;
     uint64_t param_offset; /* elements from the parameter's start, row-major */
-    uint64_t grad_offset;  /* ... from where its gradient begins: where element (0, 0) lies there, or would lie */
+    uint64_t grad_offset;  /* where element (0, 0) lies from the beginning of its gradient, or would lie */
     uint64_t first_row;  /* channels are rows, of which these are some: those in index count from the matrix's first */
     uint64_t sel_base;   /* first element in the compact w, m, v */
     uint64_t grad_base;  /* first byte in the compact gradient */
@@ -116,8 +116,8 @@ struct zfi_data {
     void *share_ctx;
 
     float *w, *m, *v;           /* [all selected elements] compact; m, v NULL where no rule has them */
-    float *all_w;               /* the state of resident matrices, ... */
-    void *all_m, *all_v;        /* ... with moments as `moments` says; NULL where no rule has them */
+    float *all_w;               /* the state of resident matrices */
+    void *all_m, *all_v;        /* their moments, as `moments` says; NULL where no rule has them */
     uint32_t *all_n;            /* [n_matrices] ... and its applied updates; NULL: no matrix is resident */
     unsigned char *grad;        /* compact gradient of the step */
     uint32_t *index;            /* selected channels by position */
@@ -132,7 +132,7 @@ struct zfi_data {
     double *unit_squares;       /* scratch: the units' sums of squares, of all matrices */
     uint64_t *found;     /* scratch of backends that work on many matrices at once: [n_matrices] digests of what CHECK
                             finds; 0 between two of them */
-    uint32_t *is_bad;    /* ... [n_matrices] UPDATE_ALL found a weight Inf or NaN */
+    uint32_t *is_bad;    /* [n_matrices] UPDATE_ALL found a weight Inf or NaN */
     uint64_t *digests;   /* [n_matrices] of what was written to visible values (digest.h); NULL: nothing is checked */
     uint64_t *bands;     /* digests of what bands of rows showed when SEAL saw them last; NULL: none is kept */
     uint8_t *is_foreign; /* [n_params] CHECK found what nobody announced: no kernel writes its visible values */
@@ -140,7 +140,7 @@ struct zfi_data {
     uint8_t *overwritten; /* [n_params] page-locked host memory: zfi_found_t, with is_foreign, for the host to read */
 };
 
-/* What the host sends along with a step: hyper[n_groups], then present[n_params], in device memory. */
+/* The host's words to a step: hyper[n_groups], then present[n_params], in device memory. */
 typedef struct zfi_step_input {
     const zfi_hyper_t *hyper;
     const uint8_t *present;
@@ -193,7 +193,7 @@ typedef enum zfi_kernel {
 enum {
     ZFI_GRADIENT_SHIP = 1,      /* its statistics are taken */
     ZFI_GRADIENT_SUM = 2,       /* added to `sum` first */
-    ZFI_GRADIENT_SUM_FIRST = 4, /* ... of which this is the first */
+    ZFI_GRADIENT_SUM_FIRST = 4, /* the first part of a step */
     ZFI_GRADIENT_FROM_SUM = 8,  /* no source: `grad` is the sum, rounded */
     ZFI_GRADIENT_STRIDED = 16,  /* packed into `grad` */
     ZFI_GRADIENT_KEEP = 32,     /* copied into `grad`: the source is only lent */

@@ -17,7 +17,7 @@
 
 enum { LENGTH_NBYTES = 8, MAX_HEADER_NBYTES = 100 * 1000 * 1000, MAX_ELEMENT_NBYTES = 8 };
 
-/* Where the caller wants the reason. */
+/* Says the reason to a caller that wants it. */
 typedef struct why {
     char *text;
     size_t nbytes;

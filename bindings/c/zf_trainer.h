@@ -137,7 +137,7 @@ zf_status_t zf_trainer_flush(zf_trainer_t *trainer);
 zf_status_t zf_trainer_save(zf_trainer_t *trainer, const char *directory, const char *note);
 zf_status_t zf_trainer_load(zf_trainer_t *trainer, const char *directory);
 
-/* Where a run is: the steps that were taken, those of the checkpoint that was loaded included; skipped ones count,
+/* The place of a run: the steps that were taken, those of the checkpoint that was loaded included; skipped ones count,
  * discarded ones do not. The note of that checkpoint, valid until the next load() or free(); "" if there is none. */
 uint64_t zf_trainer_steps(const zf_trainer_t *trainer);
 const char *zf_trainer_note(const zf_trainer_t *trainer);
@@ -149,10 +149,10 @@ const char *zf_trainer_error(const zf_trainer_t *trainer);
 /* The newest finished step as of the last step(): applied or not, gradient norm, counters. Never NULL. */
 const zf_step_report_t *zf_trainer_report(const zf_trainer_t *trainer);
 
-/* What bind() reported: memory in bytes, and elements. Never NULL. */
+/* The report of bind(): memory in bytes, and elements. Never NULL. */
 const zf_bind_report_t *zf_trainer_bind_report(const zf_trainer_t *trainer);
 
-/* What is behind it, for calls that are not here; NULL before bind(). */
+/* The plugin behind it, for calls that are not here; NULL before bind(). */
 const zf_plugin_t *zf_trainer_plugin(const zf_trainer_t *trainer);
 zf_instance_t *zf_trainer_instance(const zf_trainer_t *trainer);
 

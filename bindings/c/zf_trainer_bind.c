@@ -98,7 +98,7 @@ static int is_same_group(const zf_group_hyper_t *a, const zf_group_hyper_t *b) {
     return memcmp(&a->beta1, &b->beta1, sizeof *a - offsetof(zf_group_hyper_t, beta1)) == 0;
 }
 
-/* What is added next has these settings, in the trainer's own group `of`. */
+/* The settings of what is added next, in the trainer's own group `of`. */
 static zf_status_t choose_group(zf_trainer_t *t, const zf_group_hyper_t *wanted, uint32_t of, const char *function) {
     uint32_t i = 0;
     while (i < t->n_groups && !(t->of[i] == of && is_same_group(&t->groups[i], wanted)))

@@ -62,7 +62,7 @@ struct zf_trainer {
 /* Keeps the first error. */
 __attribute__((format(printf, 3, 4))) zf_status_t zf_trainer_fail(zf_trainer_t *t, zf_status_t status,
                                                                   const char *format, ...);
-/* What the plugin or the loader returned, with the message in t->error. What may succeed later does not stay. */
+/* Takes what the plugin or the loader returned, with the message in t->error. What may succeed later does not stay. */
 zf_status_t zf_trainer_take(zf_trainer_t *t, zf_status_t status);
 /* 0 if the call may go on; the stage is that before or after bind(). */
 zf_status_t zf_trainer_check(zf_trainer_t *t, int needs_bound, const char *function);

@@ -33,7 +33,7 @@ static zf_status_t deliver(zf_trainer_t *t, uint32_t n) {
     return st;
 }
 
-/* What has not come after FENCE_TIMEOUT_NS never does. */
+/* A fence that has not come after FENCE_TIMEOUT_NS never does. */
 static zf_status_t wait_for(zf_trainer_t *t, const zf_fence_t *fence, zf_error_t *error) {
     zf_status_t st = t->zf->fence_wait(t->instance, fence, FENCE_TIMEOUT_NS, error);
     error->retryable = 0;
@@ -142,7 +142,7 @@ static uint64_t count_skipped(const zf_trainer_t *t) {
     return n;
 }
 
-/* Of the first step that was skipped, the second, the fourth ... */
+/* Warns of the first step that was skipped, the second, the fourth ... */
 static void warn_of_skip(zf_trainer_t *t) {
     const zf_step_report_t *r = &t->report;
     uint64_t n = count_skipped(t), before = t->n_skipped, power = n;
@@ -161,14 +161,14 @@ static void warn_of_skip(zf_trainer_t *t) {
          r->nonfinite_param < t->n_arrays ? "\" is" : " is", rank, (unsigned long long)n);
 }
 
-/* Whoever asked for overlap and reads weights without waiting may read them half written. */
+/* A trainer that asked for overlap and reads weights without waiting may read them half written. */
 static void warn_of_waits(zf_trainer_t *t) {
     if (t->flags & ZF_TRAINER_OVERLAP && ++t->n_seen == 3 && t->n_waits == 0)
         warn(t, "ZF_TRAINER_OVERLAP was asked for, but neither zf_trainer_wait() nor zf_trainer_wait_for() has been "
                 "called in two steps: weights are read while they are being written");
 }
 
-/* Of a step with this learning rate. */
+/* The arguments of a step with this learning rate. */
 static zf_step_args_t step_args(zf_trainer_t *trainer, double lr) {
     zf_step_args_t args = {.struct_size = sizeof args};
     for (uint32_t i = 0; i < trainer->n_groups; ++i)

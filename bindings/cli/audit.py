@@ -24,7 +24,7 @@ def tell(text):
 
 
 class Section:
-    """What one process says of its parameters, from one bind_params on."""
+    """The words of one process on its parameters, from one bind_params on."""
 
     def __init__(self, head):
         if head["zf_audit"] != 1:
@@ -113,7 +113,7 @@ def compare_dicts(what, a, b):
 
 
 class Array:
-    """What the processes of one run have of one array of one parameter at a step."""
+    """The parts that the processes of one run have of one array of one parameter at a step."""
 
     def __init__(self, name, records, key, array):
         self.name, self.values, self.owned, self.is_part, self.is_own = name, {}, {}, False, False

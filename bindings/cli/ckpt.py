@@ -29,7 +29,7 @@ def read_index(folder):
 
 
 def verified(folder):
-    """What the plugin says of all of it; also: what the index says may be trusted from here on."""
+    """Verifies all of it by the plugin; also: what the index says may be trusted from here on."""
     with Progress(f"verifying {folder}"):
         return json.loads(ask_zf("ask", "verify", folder))
 
@@ -78,7 +78,7 @@ def lines_of(index):
 
 
 def header_of(params):
-    """Of a safetensors file: length, JSON, blanks to a multiple of eight bytes."""
+    """The head of a safetensors file: length, JSON, blanks to a multiple of eight bytes."""
     header, at = {"__metadata__": {"format": "pt"}}, 0
     for param in params:
         if param["name"] in header:
@@ -139,7 +139,7 @@ def consolidate(folder, path):
 
 
 def export(folder, path):
-    """What torch.optim.AdamW(...).load_state_dict() takes, for torch.load(): of parameters in the order in which they were bound, those
+    """The dict that torch.optim.AdamW(...).load_state_dict() takes, for torch.load(): of parameters in the order in which they were bound, those
     that were ever updated. Its groups have AdamW's defaults: a checkpoint knows which group a parameter is in, its trainer the rates."""
     try:
         import torch

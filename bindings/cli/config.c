@@ -58,7 +58,7 @@ static int print_values(const zf_config_ext_t *config, zf_instance_t *inst) {
     return 0;
 }
 
-/* Of a file, which the plugin reads and judges. */
+/* Shows a file, which the plugin reads and judges. */
 static int show(zf_cli_t *cli, const zf_config_ext_t *config, const char *path, char **overrides, int n_overrides) {
     static notes_t notes;
     zf_host_t host = {.struct_size = sizeof host, .name = "zf", .version = "1", .ctx = &notes, .log = take_note};

@@ -9,7 +9,7 @@ ONE_MEMORY = "its memory is the host's: to offload saves nothing there; [device]
 
 
 def read_text(path):
-    """What is in a small file; nothing where it cannot be read."""
+    """The text of a small file; nothing where it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()

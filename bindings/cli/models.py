@@ -70,7 +70,7 @@ class Model:
 
     @functools.cached_property
     def expert_share(self):
-        """Of the experts, those that each token passes."""
+        """The number of experts that each token passes."""
         found = [(EXPERT.search(name), shape) for name, *_, shape in self.tensors]
         n = max((shape[0] if len(shape) == 3 else int(of[1] or 0) + 1 for of, shape in found if of), default=1)
         return min(self.experts_per_token / n, 1) if self.experts_per_token else 1
@@ -332,7 +332,7 @@ def build(c, kind):
 
 
 def take_figures(c):
-    """What no shape says: the data type, layers and width, experts per token."""
+    """Facts that no shape tells: the data type, layers and width, experts per token."""
     model, members = c.model, c.members
     for member in ("dtype", "torch_dtype"):  # the name of today, and the former one
         said = members.get(member)

@@ -76,7 +76,7 @@ def read_options():
 
 
 class Machine:
-    """What `zf doctor --json` measured; nothing of it where there is no file."""
+    """The measurements of `zf doctor --json`; nothing of it where there is no file."""
 
     def __init__(self, path):
         self.path, self.windows, self.spread = path, {}, 0
@@ -114,7 +114,7 @@ def spread_of(row, key):
 
 
 def cut_buckets(sizes, n):
-    """Of a model n stretches, about equally long, in forward order; no tensor is cut."""
+    """Cuts a model into n stretches, about equally long, in forward order; no tensor is cut."""
     out, bucket, left = [], 0, sum(sizes)
     for size in sizes:
         bucket += size
@@ -149,7 +149,7 @@ class Row:
 
     @property
     def stall(self):
-        """Of a step, the share that waits: what is beyond compute and the plugin's own passes."""
+        """The share of a step that waits: what is beyond compute and the plugin's own passes."""
         return max(0, self.times["step_s"] - self.times["compute_s"] - self.times["own_s"]) / self.times["step_s"]
 
     def as_json(self):
@@ -159,7 +159,7 @@ class Row:
 
 @dataclass
 class Way:
-    """Where weights, gradients and state lie, and what that takes of a rank's card and host memory."""
+    """The places of weights, gradients and state, and the bytes that they take of a rank's card and host memory."""
 
     name: str  # kept, released, streamed or cpu (plan_text.WAYS)
     moments: str
@@ -203,7 +203,7 @@ class Way:
 
 
 class Plan:
-    """Of one model: the ways in which it may lie, the one that is taken, and that one's settings. Where neither the card nor the host's
+    """For one model: the ways in which it may lie, the one that is taken, and that one's settings. Where neither the card nor the host's
     memory is known there is one way."""
 
     def __init__(self, options, model):
@@ -243,7 +243,7 @@ class Plan:
         self.n_machines = n_ranks // n_local if in_two_levels else n_ranks
 
     def take_limits(self):
-        """Of a rank: what its card has, and the memory of the host that is for it, or as the configuration says for the plugin alone."""
+        """For a rank: the memory of its card, and the memory of the host that is for it, or as the configuration says for the plugin alone."""
         options, machine = self.options, self.machine
         self.limit_nbytes = int(self.keys["host.memory_limit_mib"]) * MIB
         host = max(options.ram * GIB - OF_HOST, 1) if options.ram else machine.available_nbytes
@@ -350,7 +350,7 @@ class Plan:
         return self.speeds["tokens"] / n_micro_batches * (kept + LOGIT_NBYTES * model.n_logits)
 
     def take_way(self):
-        """Of those that fit with fp32 moments, else with others, the first that is about as quick as any; else the first of all."""
+        """From those that fit with fp32 moments, else with others, the first that is about as quick as any; else the first of all."""
         fitting = [way for way in self.ways if way.does_fit]
         for way in fitting or self.ways[:1]:
             if self.has_windows:
@@ -391,7 +391,7 @@ class Plan:
         return nbytes_per_s / traffic_nbytes(interval, grad_nbytes) * interval / self.options.local_ranks
 
     def forward_s(self, n_micro_batches):
-        """Of a micro-batch, where its weights are there."""
+        """The seconds of a micro-batch, where its weights are there."""
         speeds, model = self.speeds, self.model
         per_token = 2 * model.n_active + 4 * model.attended * speeds["sequence"]
         return speeds["tokens"] / n_micro_batches * per_token / (speeds["tflops"] * 1e12 * speeds["efficiency"])
@@ -403,7 +403,7 @@ class Plan:
         return n_micro_batches * max(forward, streamed), n_micro_batches * max(forward * (3 if recomputes else 2), streamed)
 
     def plain_s(self):
-        """Of a step without offload, on a card that has room for everything."""
+        """The seconds of a step without offload, on a card that has room for everything."""
         n = self.taken.n_micro_batches
         return n * self.forward_s(n) * (4 if self.options.recompute else 3)
 
@@ -412,7 +412,7 @@ class Plan:
         return max(plan["n_owned_elems"] for plan in way.plans)
 
     def state_nbytes(self, way):
-        """Of a parameter: its master and moments."""
+        """Bytes of a parameter: its master and moments."""
         return 12 if way.moments == "float32" else 8
 
     def times(self, way, plan, resident_elems=None):

@@ -100,7 +100,7 @@ static uint32_t take_texts(const json_t *list, const char **out, uint32_t n) {
     return n;
 }
 
-/* What each key has: an instance on the CPU says it. NULL after a message. */
+/* The value of each key: an instance on the CPU says it. NULL after a message. */
 static json_t *read_keys(zf_cli_t *cli, const request_t *request) {
     const zf_config_ext_t *config = zf_cli_extension(cli, ZF_EXT_CONFIG);
     const char *overrides[MOST_OVERRIDES];

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `zf plan` says of plans (plan.py), line by line."""
+"""The words of `zf plan` on plans (plan.py), line by line."""
 import math
 
 from machine import ONE_MEMORY
@@ -65,7 +65,7 @@ def setting(way):
 
 
 def way_line(plan, way):
-    """What it needs, with a mark where the machine has less, and how long a step takes where it fits."""
+    """Its needs, with a mark where the machine has less, and how long a step takes where it fits."""
     card, host = (f"{gib(need):9.2f}{'!' if need > have else ' '}" for need, have in
                   ((way.card_nbytes, plan.card_nbytes), (way.least_nbytes, plan.room_nbytes)))
     times = f"{1e3 * way.row.times['step_s']:9.1f}  {plan.plain_s() / way.row.times['step_s']:5.2f}" if way.does_fit and way.row else f"{'-':>9}  {'-':>5}"

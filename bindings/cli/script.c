@@ -12,7 +12,7 @@
 
 enum { MOST_WORDS = 100 };
 
-/* Of this program: its path, and that of the script, for which 0 is returned where it is. */
+/* Finds the path of this program, and that of the script, for which 0 is returned where it is. */
 static int find_script(const char *name, char self[PATH_MAX], char out[2 * PATH_MAX]) {
     static const char *const places[] = {"", ZF_SCRIPTS};
     ssize_t n = readlink("/proc/self/exe", self, PATH_MAX - 1);

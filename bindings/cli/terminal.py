@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands of zf that are written in Python share: words on a terminal, options, files, and asking zf itself."""
+"""Shared by the commands of zf that are written in Python: words on a terminal, options, files, and asking zf itself."""
 import argparse
 import contextlib
 import functools
@@ -29,7 +29,7 @@ def say(text):
 
 
 def command(failed=1):
-    """Of main(): what fails is said, and this is the exit status. Where nobody reads on, it ends as a program in C does."""
+    """Runs main(): what fails is said, and this is the exit status. Where nobody reads on, it ends as a program in C does."""
     def decorate(main):
         @functools.wraps(main)
         def run():
@@ -126,7 +126,7 @@ def command_of_zf():
 
 
 def ask_zf(*arguments, stdout=subprocess.PIPE, **given):
-    """What `zf` prints; None where that goes to a file."""
+    """The output of `zf`; None where that goes to a file."""
     done = subprocess.run([command_of_zf(), *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, errors="replace", **given)
     if done.returncode != 0:
         raise Failed(done.stderr.strip().removeprefix("zf: ").replace("\n", "; "))
@@ -134,7 +134,7 @@ def ask_zf(*arguments, stdout=subprocess.PIPE, **given):
 
 
 class Progress:
-    """A line that says what is done and for how long, on a terminal alone; a thread writes it anew twice a second."""
+    """A line that says what is done and for how long, on a terminal alone; a thread writes it again twice a second."""
 
     def __init__(self, what):
         self.what, self.is_terminal, self.ending = printable(what), sys.stderr.isatty(), threading.Event()

@@ -36,7 +36,7 @@ WINDOWS_BEFORE, WINDOWS_COUNTED, LEAST_STEPS = 3, 3, 4
 
 @dataclass
 class Job:
-    """What is simulated, of one rank. Bytes are of one element, speeds per second."""
+    """The simulated rank. Bytes are of one element, speeds per second."""
 
     buckets: list  # elements, in forward order
     forward_s: float  # of the whole model and one micro-batch, if nothing is waited for
@@ -47,7 +47,7 @@ class Job:
     fetches: bool  # lag 0: a bucket is waited for when it is used, else all of them before the forward
     n_ranks: int
     is_sharded: bool  # each rank has a part of the state: else all of it
-    shards_params: bool  # ... and of the parameters
+    shards_params: bool  # each rank has its slices of the parameters, too
     owned_share: float  # of the whole state, what the rank has
     elem_nbytes: float  # of gradients and values
     reduce_factor: float  # network bytes per gradient byte: 1 reduce-scatter (and what is gathered again), 2 all-reduce

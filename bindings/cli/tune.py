@@ -176,7 +176,7 @@ def end_group(process):
 
 
 def run_trainer(command, environment, log_path, timeout_s, what):
-    """What went wrong, or an empty text."""
+    """The error, or an empty text."""
     check_place(log_path)
     began = time.monotonic()
     if not sys.stderr.isatty():
@@ -199,7 +199,7 @@ def run_trainer(command, environment, log_path, timeout_s, what):
 
 
 def read_counted(path):
-    """What the run's trace counts; of several ranks that of rank 0. None where there is none, or it is not complete."""
+    """The counts of the run's trace; of several ranks that of rank 0. None where there is none, or it is not complete."""
     for name in (path, path.removesuffix(".json") + ".rank0.json"):
         try:
             with open(name, encoding="utf-8") as file:
@@ -277,7 +277,7 @@ class Runs:
             setting.step_s, setting.stall, setting.loss = [], [], []
 
     def tidy(self):
-        """The files of the runs go, unless somebody may want to read them."""
+        """The files of the runs go, unless the user may want to read them."""
         settings = self.options.settings
         if self.options.folder or not all(setting.has_run for setting in settings):
             return
@@ -423,7 +423,7 @@ def read_options():
 
 
 def read_text(path):
-    """What a configuration says, if there is one, and what holds with it."""
+    """The text of a configuration, if there is one, and the values that hold with it."""
     if path:
         present = effective(path)
         return read_file(path, 1 << 20).decode(), present

@@ -125,7 +125,7 @@ static int split_nodes(zf_mpi_t *mpi) {
     return put_group(mpi, NULL, ZF_GROUP_ACROSS, across, 1);
 }
 
-/* Group 0 will have other ranks: those on one machine are found anew. */
+/* Group 0 will have other ranks: those on one machine are found again. */
 static void forget_nodes(zf_mpi_t *mpi) {
     int n = 0;
     for (int i = 0; i < mpi->n_groups; i++)

@@ -35,7 +35,7 @@ typedef uint32_t vu __attribute__((vector_size(4 * VL)));
 typedef double vd __attribute__((vector_size(4 * VL)));
 typedef uint64_t vdu __attribute__((vector_size(4 * VL)));
 
-/* What each instruction set defines. */
+/* Defined by each instruction set. */
 static vf vf_fma(vf a, vf b, vf c);       /* a*b + c, rounded once */
 static vf vf_sqrt(vf a);                  /* IEEE */
 static vu vu_load_16(const void *from);   /* VL 16-bit integers, zero-extended */

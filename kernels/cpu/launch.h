@@ -54,7 +54,7 @@ static inline zfi_place_t zfi_shown_place(const zfi_data_matrix_t *matrix) {
     return (zfi_place_t){.visible = matrix->shown, .dtype = matrix->place.dtype, .row_stride = (int64_t)matrix->cols};
 }
 
-/* Of elements [first, first + n) of a matrix as the model reads them. */
+/* The digest of elements [first, first + n) of a matrix as the model reads them. */
 uint64_t zfi_visible_digest(const zfi_kernels_t *kernels, const zfi_data_matrix_t *matrix, uint64_t first, uint64_t n);
 
 /* Copies the selected channels of a matrix's gradient to their place in the compact one. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launch_digest.c - what the host wrote unannounced: digests of visible values (../digest.h), compared and taken anew.
+/* launch_digest.c - what the host wrote unannounced: digests of visible values (../digest.h), compared and taken again.
  *
  * Cost: one read of the visible values of the matrices that are looked at. */
 #include "digest.h"
@@ -30,7 +30,7 @@ uint64_t zfi_visible_digest(const zfi_kernels_t *kernels, const zfi_data_matrix_
     return sum;
 }
 
-/* The host reads the totals while steps go on; whoever sees the second sees `overwritten` as well. */
+/* The host reads the totals while steps go on; a reader that sees the second sees `overwritten` as well. */
 static void note_overwritten(const zfi_data_t *data, const zfi_data_matrix_t *matrix, uint8_t found) {
     zfi_totals_t *totals = data->totals;
     __atomic_store_n(&totals->n_overwritten, totals->n_overwritten + matrix->rows * matrix->cols, __ATOMIC_RELAXED);

@@ -35,7 +35,7 @@ void zfi_cpu_enter_maps(const zfi_kernels_t *kernels, const void *raw) {
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
 
-/* Where element (i, j) of the entering channels of a matrix lies in the compact arrays. */
+/* The index of element (i, j) of the entering channels of a matrix lies in the compact arrays. */
 static uint64_t compact_index(const zfi_data_matrix_t *matrix, const uint32_t *position, uint64_t i, uint64_t j) {
     return matrix->sel_base +
            (matrix->channels_are_rows ? position[i] * matrix->cols + j : i * matrix->k + position[j]);

@@ -7,7 +7,7 @@
 
 /* ---- collect ----------------------------------------------------------------------------------------------------- */
 
-/* What the gradient is before any sum: the source, or a contiguous copy of it in `grad`. */
+/* The gradient before any sum: the source, or a contiguous copy of it in `grad`. */
 static const void *source_of(const zfi_gradient_t *gradient, uint64_t n_elems, size_t elem) {
     if (gradient->flags & ZFI_GRADIENT_STRIDED) {
         zfi_pack(gradient->grad, gradient->source, elem, gradient->ndim, gradient->shape, gradient->strides);

@@ -111,7 +111,7 @@ void zfi_cpu_read_place(const zfi_kernels_t *kernels, const void *raw) {
     }
 }
 
-/* What is not selected. */
+/* Writes the channels that are not selected. */
 static void write_deferred(const zfi_kernels_t *kernels, const zfi_place_args_t *args, const zfi_placed_t *piece) {
     const zfi_data_matrix_t *matrix = &args->data->matrices[piece->matrix];
     zfi_publish_t job = {

@@ -48,7 +48,7 @@ static ALWAYS_INLINE zfi_dtype_t moments_dtype(zfi_moments_t moments) {
     return moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
 }
 
-/* What a store of m or v would leave, widened again. */
+/* The value that a store of m or v would leave, widened again. */
 static ALWAYS_INLINE vf round_moment(vf x, zfi_moments_t moments, vu random) {
     return (vf)(moment_bits(x, moments, random) << 16);
 }

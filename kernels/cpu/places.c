@@ -33,7 +33,7 @@ void zfi_gather(void *out, const void *matrix, uint64_t cols, size_t elem_nbytes
     }
 }
 
-/* Where column j of a sub-matrix lies in its row of the visible parameter, in elements. */
+/* The place of column j of a sub-matrix in its row of the visible parameter, in elements. */
 static ALWAYS_INLINE int64_t offset_of(const int64_t *col_offset, const uint32_t *col_index, uint64_t j) {
     uint64_t c = col_index ? col_index[j] : j;
     return col_offset ? col_offset[c] : (int64_t)c;

@@ -20,7 +20,7 @@ double zfi_power(double b, uint32_t n) {
 
 static int has_bias_correction(zfi_rule_t rule) { return rule == ZFI_RULE_ADAMW || rule == ZFI_RULE_ADAM; }
 
-/* What a rule does not read is filled all the same: one function, and no scalar that depends on who asks. */
+/* A scalar that a rule does not read is filled all the same: one function, and no scalar that depends on who asks. */
 zfi_scalars_t zfi_rule_scalars(zfi_rule_t rule, const zfi_hyper_t *h, float s, uint32_t n) {
     zfi_scalars_t out;
     double correction = has_bias_correction(rule) ? 1.0 - zfi_power(h->beta1, n) : 1.0;

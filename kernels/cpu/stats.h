@@ -29,7 +29,7 @@ static ALWAYS_INLINE pair_t load_pair(const void *grad, zfi_dtype_t dtype, uint6
     return (pair_t){(vf)(x << 16), (vf)(x & 0xffff0000u)};
 }
 
-/* Where element l of a pair lies among its lanes. */
+/* The place of element l of a pair among its lanes. */
 static ALWAYS_INLINE uint32_t place_in_pair(zfi_dtype_t dtype, uint32_t l) {
     return dtype == ZFI_BF16 ? (l & 1) * VL + l / 2 : l;
 }

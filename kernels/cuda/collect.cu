@@ -4,7 +4,8 @@
  * No parameter stands twice in the list of a launch, so entries need no barrier between them. */
 #include "wide.cuh"
 
-/* Where row `row` of a strided tensor begins, in elements from its start: a row is what the last dimension counts. */
+/* The place where row `row` of a strided tensor begins, in elements from its start: a row is what the last dimension
+ * counts. */
 DEVICE int64_t row_offset(const zfi_gradient_t *gradient, uint64_t row) {
     int64_t offset = 0;
     for (int i = gradient->ndim - 2; i >= 0; i--) {
@@ -25,7 +26,7 @@ DEVICE uint64_t elems_of(const zfi_data_param_t *param, const zfi_gradient_t *gr
     return n;
 }
 
-/* What an entry does with each element; the same for all of them. */
+/* The work of an entry with each element; the same for all of them. */
 typedef struct work {
     const void *source; /* NULL: the entry is the sum alone */
     void *grad;

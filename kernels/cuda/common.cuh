@@ -19,7 +19,7 @@
  * launches every kernel once with empty arguments. */
 #define KERNEL(name, args_t)                                                                                           \
     extern "C" __global__ void __launch_bounds__(ZFI_CUDA_THREADS) name(const args_t args, const uint32_t *has_ended)
-/* One whose loads hide behind each other only with so many blocks on a processor. */
+/* One whose loads hide behind each other only with several blocks on a processor. */
 #define KERNEL_OF(blocks, name, args_t)                                                                                \
     extern "C" __global__ void __launch_bounds__(ZFI_CUDA_THREADS, blocks)                                             \
         name(const args_t args, const uint32_t *has_ended)
@@ -55,7 +55,7 @@ DEVICE uint64_t divide(uint64_t a, uint64_t b, uint64_t *rest) {
 /* The lowest bit that is set of some. */
 DEVICE uint32_t lowest_of(uint32_t bits) { return (uint32_t)__popc((bits & (0u - bits)) - 1u); }
 
-/* Of lane `lane ^ off`; all lanes of a warp ask. */
+/* The value of lane `lane ^ off`; all lanes of a warp ask. */
 DEVICE double from_partner(double x, int off) {
     uint32_t low = (uint32_t)__double_as_longlong(x), high = (uint32_t)(__double_as_longlong(x) >> 32);
     low = __shfl_xor_sync(0xffffffffu, low, off);
@@ -166,7 +166,7 @@ DEVICE uint64_t digest_element(uint32_t bits, uint64_t index) {
     x ^= x >> 15;
     return x * (2 * (uint64_t)h + 1);
 }
-/* What the digest moves by where an element's bits change. */
+/* The amount that the digest moves by where an element's bits change. */
 DEVICE uint64_t digest_move(uint32_t from, uint32_t to, uint64_t index) {
     return digest_element(to, index) - digest_element(from, index);
 }
@@ -180,7 +180,7 @@ DEVICE uint64_t sum_of_warp(uint64_t part) {
     }
     return part;
 }
-/* ... which goes to *sum. */
+/* Adds the sum of a warp's parts to *sum. */
 DEVICE void add_to_digest(uint64_t *sum, uint64_t part) {
     part = sum_of_warp(part);
     if (threadIdx.x % 32 == 0)

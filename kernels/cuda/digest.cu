@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* digest.cu - what the host wrote unannounced: digests of visible values, compared and taken anew.
+/* digest.cu - what the host wrote unannounced: digests of visible values, compared and taken again.
  *
  * A check is two kernels: every block adds up what it finds (integers: no order), then one block compares. Bands are
  * sealed by one: a warp has a whole band. */

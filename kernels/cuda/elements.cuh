@@ -21,7 +21,7 @@ typedef struct line {
     bool shows, is_counted, is_random;
 } line_t;
 
-/* What a thread found. */
+/* The findings of a thread. */
 typedef struct found {
     uint64_t moved; /* counts where the line is counted */
     bool is_bad;
@@ -109,8 +109,8 @@ DEVICE void update_by_fours(const line_t &line, void *visible, uint32_t first, u
 
 /* ---- spaced ------------------------------------------------------------------------------------------------------ */
 
-/* Where n elements of one thread lie. Element i: number e = first + i * by of the line; number index + i * index_by of
- * the matrix, from the line's first one; and its visible value number columns[e], or place + i * place_by, from
+/* The places of n elements of one thread. Element i: number e = first + i * by of the line; number index + i * index_by
+ * of the matrix, from the line's first one; and its visible value number columns[e], or place + i * place_by, from
  * `visible`. */
 typedef struct spaced {
     void *visible;

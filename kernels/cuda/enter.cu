@@ -35,7 +35,7 @@ KERNEL(zf_enter_maps, zfi_enter_maps_args_t) {
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
 
-/* Where element (i, j) of the entering channels of a matrix lies in the compact arrays. */
+/* The index of element (i, j) of the entering channels of a matrix lies in the compact arrays. */
 DEVICE uint64_t compact_index(const zfi_data_matrix_t *matrix, const uint32_t *position, uint64_t i, uint64_t j) {
     return matrix->sel_base + (matrix->channels_are_rows ? (uint64_t)in_global(position)[i] * matrix->cols + j
                                                          : i * matrix->k + in_global(position)[j]);

@@ -107,7 +107,7 @@ DEVICE void read_matrix(job_t *job, const zfi_cuda_statistics_t *args, uint32_t 
         ((uint32_t *)&job->matrix)[k] = in_global((const uint32_t *)matrix)[k];
 }
 
-/* Of the matrix that was read. */
+/* The job of the matrix that was read. */
 DEVICE void make_job(job_t *job, const zfi_cuda_statistics_t *args, uint32_t entry) {
     const zfi_data_t *data = args->data;
     zfi_data_matrix_t *matrix = &job->matrix;
@@ -138,7 +138,7 @@ DEVICE void make_job(job_t *job, const zfi_cuda_statistics_t *args, uint32_t ent
         job->n_sums = job->n_gathers = 0;
 }
 
-/* What outlives an item lies in shared memory, for an item needs all registers. */
+/* State that outlives an item lies in shared memory, for an item needs all registers. */
 DEVICE void take_slice(const zfi_data_t *data, shared_t *shared) {
     const job_t *job = &shared->job;
     while (shared->items.first < shared->items.end) {

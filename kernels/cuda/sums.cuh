@@ -146,7 +146,7 @@ typedef struct shared {
         } rows;
     };
     uint32_t position[MOST_PICKED]; /* of selected columns in the compact gradient, rising */
-    uint16_t picked[MOST_PICKED];   /* ... and the columns, from the list's first */
+    uint16_t picked[MOST_PICKED];   /* their columns, from the list's first */
     uint32_t n_of_warp[WARPS], n_picked;
     uint64_t picked_col, picked_wide; /* the list's first column, and of how many it is */
     uint8_t is_wide[THREADS];         /* [high][units of the strip] */
@@ -157,7 +157,7 @@ typedef struct shared {
     job_t job;
 } shared_t;
 
-/* What a block of threads takes at once begins here. */
+/* The work that a block of threads takes at once begins here. */
 typedef struct turn {
     uint64_t row, col;
 } turn_t;

@@ -357,7 +357,7 @@ static void narrow(void *dst, zfi_dtype_t dtype, const float *src, uint64_t n_el
         store(dst, dtype, i, src[i]);
 }
 
-/* What tables of instruction sets share is its own here. */
+/* The code that tables of instruction sets share is its own here. */
 #define zfi_gather gather
 #define zfi_publish publish
 #define digest_run digest

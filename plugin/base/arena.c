@@ -13,7 +13,7 @@
 
 static const uint64_t touched_at_once = (uint64_t)64 << 20;
 
-/* Of all arenas of the process. Each arena adds to it and takes away what it added. */
+/* Bytes of all arenas of the process. Each arena adds to it and takes away what it added. */
 static _Atomic uint64_t all_promised;
 
 void *zfi_arena_take(zfi_arena_t *arena, uint64_t n, size_t elem_nbytes) {

@@ -39,7 +39,7 @@ uint64_t zfi_arena_all_promised(void);
 /* Maps as much as was counted, touches every page, and rewinds: the next takes hand out memory. */
 zf_status_t zfi_arena_map(zfi_arena_t *arena, const char *what, zf_error_t *err);
 
-/* Takes over memory of zfi_arena_mapped_nbytes that somebody else has allocated, zeroed, for what was counted. */
+/* Takes over memory of zfi_arena_mapped_nbytes that the caller has allocated, zeroed, for what was counted. */
 void zfi_arena_adopt(zfi_arena_t *arena, void *memory);
 
 /* Bytes that the mapping takes: counted bytes rounded up to pages. */

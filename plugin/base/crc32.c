@@ -38,7 +38,7 @@ static uint32_t multiply(uint32_t a, uint32_t b) {
     return product;
 }
 
-/* What comes first is moved up by as many bits as follow: times x^(8 nbytes), by repeated squaring. */
+/* The checksum of what comes first is moved up by as many bits as follow: times x^(8 nbytes), by repeated squaring. */
 uint32_t zfi_crc32_join(uint32_t first, uint32_t second, uint64_t nbytes) {
     uint32_t power = (uint32_t)1 << 23 /* x^8 */, moved = first;
     for (; nbytes; nbytes >>= 1) {

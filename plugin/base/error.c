@@ -23,7 +23,7 @@ static void store(zf_error_t *err, const zf_error_t *full) {
     zfi_utf8_mend(err->message); /* where it, or a name in it, was cut */
 }
 
-/* Whether the same call can succeed later, though nothing of the instance is set up anew: another hook has returned,
+/* Whether the same call can succeed later, though nothing of the instance is set up again: another hook has returned,
  * the host has announced what it wrote, the device has caught up, the file system has room again. */
 static int is_retryable(zf_status_t status, int32_t scope) {
     return scope <= ZF_SCOPE_PARAM && (status == ZF_ERR_BUSY || status == ZF_ERR_OVERWRITTEN ||

@@ -20,8 +20,8 @@ typedef struct zfi_timeline {
     pthread_cond_t changed;
     const char *name; /* for time-out messages */
     /* A second word that follows the value, where a device waits for it; NULL: none. At most ZFI_MIRROR_POISON, since
-     * devices compare cyclically. Whoever sets it stores the value there afterwards; signal stores the value first and
-     * then looks for the mirror, so that no value is missed. */
+     * devices compare cyclically. The one that sets it stores the value there afterwards; signal stores the value first
+     * and then looks for the mirror, so that no value is missed. */
     _Atomic uint64_t *_Atomic mirror;
     _Atomic uint32_t n_sets; /* calls of zfi_timeline_set: the value may have fallen */
 } zfi_timeline_t;

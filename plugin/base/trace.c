@@ -171,7 +171,7 @@ void zfi_trace_waited(zfi_trace_t *trace, uint64_t began_ns, const char *what, u
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-/* Where a viewer shows a lane: in the order in which work passes through them. */
+/* The place at which a viewer shows a lane: in the order in which work passes through them. */
 static int place_of(const char *lane) {
     static const char *const order[] = {"host",       "zf-device", "zf-down",  "zf-up",     "zf-enter",
                                         "zf-control", "zf-steps",  "zf-ranks", "zf-values", "zf-worker"};

@@ -18,13 +18,13 @@
 
 typedef struct zfi_trace zfi_trace_t;
 
-/* What an event tells besides its name: the values of two numbers; name NULL: none. Names are literals. */
+/* The numbers of an event: the values of two numbers; name NULL: none. Names are literals. */
 typedef struct zfi_trace_number {
     const char *name;
     uint64_t value;
 } zfi_trace_number_t;
 
-/* What is traced, and where to. */
+/* The steps that are traced, and the file. */
 typedef struct zfi_trace_wish {
     const char *file;
     uint64_t first_step, n_steps; /* 0: all from there on */
@@ -32,8 +32,8 @@ typedef struct zfi_trace_wish {
     uint64_t most_events;         /* that are kept; 0: a million */
 } zfi_trace_wish_t;
 
-/* [control] Creates the file: NAME.2.json and so on where another instance still writes to it. What is there stays until
- * the trace is written. ZF_ERR_STORAGE or ZF_ERR_MEMORY, nothing left behind. */
+/* [control] Creates the file: NAME.2.json and so on where another instance still writes to it. What is there stays
+ * until the trace is written. ZF_ERR_STORAGE or ZF_ERR_MEMORY, nothing left behind. */
 zf_status_t zfi_trace_open(const zfi_trace_wish_t *wish, zfi_trace_t **out, zf_error_t *err);
 const char *zfi_trace_file(const zfi_trace_t *trace);
 

@@ -20,7 +20,7 @@
 
 typedef struct zfi_comm zfi_comm_t;
 
-/* What a transport is told. The host's table, and *is_poisoned, outlive it. */
+/* The surroundings of a transport. The host's table, and *is_poisoned, outlive it. */
 typedef struct zfi_comm_env {
     const zf_host_t *host;
     uint64_t timeout_ns;            /* of every exchange */

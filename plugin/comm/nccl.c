@@ -37,7 +37,7 @@ enum { PAUSE_NS = 1000000 }; /* between two looks at asynchronous errors */
 
 static const char *const direction_names[N_DIRECTIONS] = {"gradients", "values"};
 
-/* What a rank begins with; the id counts from rank 0 alone. */
+/* The words that a rank begins with; the id counts from rank 0 alone. */
 typedef struct ticket {
     int32_t can; /* 1: it can use NCCL */
     int32_t version;
@@ -51,8 +51,8 @@ typedef struct direction {
     int is_connected;      /* it was there once */
     int ends;              /* what NCCL said to its end */
     ticket_t *tickets;     /* [size] */
-    zfi_post_t *places;    /* [size] page-locked: what ranks have called the exchange, ... */
-    zfi_post_t *on_device; /* [size] ... as it travels */
+    zfi_post_t *places;    /* [size] page-locked: what ranks have called the exchange */
+    zfi_post_t *on_device; /* [size] the same, as it travels */
     zfi_arena_t arena;     /* holds places */
     int is_pinned;
 } direction_t;
@@ -248,7 +248,7 @@ static void disconnect(zfi_comm_t *comm, direction_t *direction) {
         (void)comm->nccl->ncclCommAbort(nccl_comm);
 }
 
-/* What one direction begins with, and what names its exchanges. */
+/* The beginning of one direction, and what names its exchanges. */
 static zf_status_t map_places(zfi_comm_t *comm, const group_t *group, direction_t *direction, zf_error_t *err) {
     const zfi_device_ops_t *ops = comm->env.ops;
     uint64_t nbytes = group->size * sizeof(zfi_post_t);
@@ -410,7 +410,7 @@ static zf_status_t timed_out(zfi_comm_t *comm, const zfi_exchange_t *exchange, z
     return zfi_call_the_roll(comm->host, exchange, "; NCCL_DEBUG=INFO says more", err);
 }
 
-/* What has come belongs to different exchanges. */
+/* Finds that what has come belongs to different exchanges. */
 static zf_status_t check_names(const zfi_comm_t *comm, const zfi_exchange_t *exchange, const direction_t *direction,
                                zf_error_t *err) {
     const group_t *group = &comm->groups[exchange->group];

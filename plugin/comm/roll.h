@@ -2,10 +2,10 @@
 /* plugin/comm/roll.h - who is there when an exchange does not end.
  *
  * Model. A rank whose part is missing need not be the one to blame: it may itself wait for another rank, or have given
- * up. So whoever has waited long enough calls the roll: it gathers where each rank stands, among all ranks that train
- * together, in a lane of its own. A rank answers by calling the roll itself, which it does only when it waits in vain.
- * Whoever died, stopped or is late in its own work therefore does not answer, and is named where it is the only one.
- * Where several do not answer, some of them may just not have waited long enough: then nobody is named. */
+ * up. So a rank that has waited long enough calls the roll: it gathers where each rank stands, among all ranks that
+ * train together, in a lane of its own. A rank answers by calling the roll itself, which it does only when it waits in
+ * vain. A rank that died, stopped or is late in its own work therefore does not answer, and is named where it is the
+ * only one. Where several do not answer, some of them may just not have waited long enough: then nobody is named. */
 #pragma once
 
 #include "comm/comm.h"

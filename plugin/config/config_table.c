@@ -61,7 +61,7 @@ static const zfi_key_t keys[] = {
      "AdamW; with 0 nothing runs ahead, not even vectors, but what the trainer declares resident."},
     {"zenflow", "select_strategy", ZFI_KEY_CHOICE, MEMBER(select_strategy), 0, 0, strategies, "step | epoch | auto",
      "step",
-     "When the selected channels are chosen anew: every select_interval steps; at the end of each epoch, as the "
+     "When the selected channels are chosen again: every select_interval steps; at the end of each epoch, as the "
      "trainer tells it; or every select_interval steps where the current ones hold less than 0.8 of the squared "
      "importance that the best ones would."},
     {"zenflow", "select_interval", ZFI_KEY_INT, MEMBER(select_interval), 1, 1e6, auto_interval, "1..1000000 | auto",
@@ -110,7 +110,8 @@ static const zfi_key_t keys[] = {
      "a whole one between param_fetch and param_release, where zf.shards/0 says (ZF_CREATE_CAP_SHARDS); not with mode "
      "= mean."},
     {"shard", "resident_bytes", ZFI_KEY_INT, MEMBER(resident_bytes), 0, 4294967295.0, NULL, "0..4294967295", "65536",
-     "stage = 3 only: parameters of at most so many bytes, and those with one axis besides batch axes (biases, norms), "
+     "stage = 3 only: parameters of at most this many bytes, and those with one axis besides batch axes (biases, "
+     "norms), "
      "stay whole on every rank, in the trainer's own memory."},
     {"shard", "bucket_bytes", ZFI_KEY_INT, MEMBER(bucket_bytes), 1, 4294967295.0, auto_bucket, "1..4294967295 | auto",
      "auto",
@@ -148,7 +149,7 @@ static const zfi_key_t keys[] = {
      "Most host memory for replays that begin during backward, before their step: at most 8 bytes per parameter of a "
      "window's share. auto: what leaves a quarter of the memory free. 0: every replay begins with its step."},
     {"host", "deadline_ms", ZFI_KEY_INT, MEMBER(deadline_ms), 100, 86400000, NULL, "100..86400000", "120000",
-     "Every wait ends with an error after so many milliseconds."},
+     "Every wait ends with an error after this many milliseconds."},
     {"host", "moments_dtype", ZFI_KEY_CHOICE, MEMBER(moments), 0, 0, moments,
      "float32 | bfloat16 | bfloat16_stochastic", "float32",
      "How moments lie in host memory, and of what is resident on the device. bfloat16 takes 2 bytes each, not 4; they "

@@ -28,12 +28,12 @@ enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
 
 typedef struct zfi_config {
     /* [zenflow] */
-    int32_t mode; /* exact | windows | mean, default exact; of it follow `deferred`, and with exact S and the lag */
+    int32_t mode; /* exact | windows | mean, default exact; it settles `deferred`, and with exact also S and the lag */
     double topk_ratio;              /* [0, 1], default 0.1: share of channels that run ahead on the device */
-    int32_t select_strategy;        /* step | epoch | auto, default step: when channels are chosen anew */
+    int32_t select_strategy;        /* step | epoch | auto, default step: when channels are chosen again */
     uint32_t select_interval;       /* 1..1000000 or auto, default 16: steps between choices of a cohort */
-    uint32_t given_update_interval; /* 1..64 or auto, default 1, of windows 2: S as written; of it follow these two */
-    uint32_t update_interval;       /* S: steps per window; auto: of the longest, 16; state_mib = all: 1 */
+    uint32_t given_update_interval; /* 1..64 or auto, default 1, in windows 2: S as written; the next two follow */
+    uint32_t update_interval;       /* S: steps per window; auto: 16, the longest; state_mib = all: 1 */
     int is_interval_auto;
     uint32_t full_warm_up_rounds; /* 1..1000000, default 50: synchronous steps at the start */
     uint32_t publish_lag;         /* 0 | 1 or auto, default auto: what zfi_config_settle() makes of it */
@@ -84,7 +84,7 @@ typedef struct zfi_config {
 /* When the values of a closed window, or what other ranks have of residents, become visible (step/publisher.h). */
 typedef enum { ZFI_PUBLISHED_AT_STEP, ZFI_PUBLISHED_NEXT_STEP, ZFI_PUBLISHED_AT_FETCH } zfi_published_t;
 
-/* What a settled configuration stands for: read when a run is bound, and in reports. */
+/* The meaning of a settled configuration: read when a run is bound, and in reports. */
 typedef struct zfi_policy {
     int is_whole; /* every matrix is resident: no channel is selected, no window, slot or publication is */
     int selects;  /* channels are chosen; else every channel is updated in the same place at every step */

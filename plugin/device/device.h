@@ -2,7 +2,7 @@
 /* plugin/device/device.h - a device as the engine sees it: memory, streams, timelines, copies, kernels.
  *
  * A backend is one zfi_device_ops_t. It gives the means and knows nothing of training: what happens in a step, in which
- * order and waiting for what, is written once, in plugin/step. Whoever adds a backend reads this file and
+ * order and waiting for what, is written once, in plugin/step. The author of a backend reads this file and
  * kernels/launch.h.
  *
  * Streams. A stream runs what is enqueued on it in order. Two streams are ordered by timelines (base/timeline.h), which
@@ -13,7 +13,8 @@
  *
  * Failure. When a wait on a stream passes its deadline, the backend calls env.timed_out, which poisons the instance.
  * Once *env.is_poisoned is set, waits end at once, and copies, fills and launches are skipped: the host's memory may be
- * gone. `mark` and `synchronise` go on working, so that whoever frees memory can wait until nothing reads it any more.
+ * gone. `mark` and `synchronise` go on working, so that a caller that frees memory can wait until nothing reads it any
+ * more.
  *
  * Threads: [control] functions run while nothing else uses the device handle; `enqueue` and `mark` may be called by any
  * thread, for one stream by one thread at a time. */

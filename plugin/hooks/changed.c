@@ -26,7 +26,7 @@
 enum { BY_ELEMENT = 1u << 31 }; /* with the flags of params_changed */
 /* ---- params_changed ---------------------------------------------------------------------------------------------- */
 
-/* Moments and counts of a matrix begin anew. */
+/* Moments and counts of a matrix begin again. */
 static zf_status_t reset_matrix(const zfi_state_t *state, uint32_t number) {
     const zfi_matrix_t *matrix = &state->plan->matrices[number];
     memset(state->host->n + matrix->count_base, 0, matrix->n_counts * sizeof *state->host->n);

@@ -13,5 +13,5 @@ zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_err
 /* [control] zf.digest/0's written. */
 zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
                         zf_error_t *err);
-/* ... and its adopt. */
+/* adopt of zf.digest/0. */
 zf_status_t zfi_adopt(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err);

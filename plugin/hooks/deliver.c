@@ -35,7 +35,7 @@ typedef struct checked_item {
     zfi_view_t view;
 } checked_item_t;
 
-enum { MOST_KEPT = 64 }; /* so many items of a call are taken as they were checked; later ones are read once more */
+enum { MOST_KEPT = 64 }; /* as many items of a call are taken as they were checked; later ones are read once more */
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 

@@ -12,7 +12,7 @@ zf_status_t zfi_drain(zf_instance_t *inst, zf_error_t *err);
  * memory may be gone. */
 zf_status_t zfi_drain_but_unfetched(zf_instance_t *inst, zf_error_t *err);
 
-/* [control] Whether what was pushed is over within so many nanoseconds: ZF_ERR_TIMEOUT otherwise, without a record,
+/* [control] Whether what was pushed is over within this many nanoseconds: ZF_ERR_TIMEOUT otherwise, without a record,
  * which ends nothing. */
 zf_status_t zfi_drain_within(zf_instance_t *inst, uint64_t ns, zf_error_t *err);
 

@@ -19,8 +19,8 @@
 #include "step/program.h"
 #include "step/publisher.h"
 
-/* What a closed window has published of the parameters becomes visible, where it waits for that. Neighbours together:
- * launches are by range, not by parameter. */
+/* Shows what a closed window has published of the parameters becomes visible, where it waits for that. Neighbours
+ * together: launches are by range, not by parameter. */
 static zf_status_t publish(zf_instance_t *inst, const zfi_named_list_t *list, zf_error_t *err) {
     zfi_run_t *run = inst->run;
     zf_status_t st = list->n ? ZF_OK : run->publisher->fetch(&run->publishing, 0, run->plan.n_matrices);

@@ -192,7 +192,7 @@ static zf_status_t read_args(const zf_create_args_t *given, zf_create_args_t *ou
     return st ? st : check_args(out, err);
 }
 
-/* What the arguments say of device and configuration. */
+/* Takes what the arguments say of device and configuration. */
 static zf_status_t configure(zfi_engine_t *engine, const zf_create_args_t *args, zf_error_t *err) {
     engine->flags = args->flags;
     engine->norm_group = args->norm_group;
@@ -233,7 +233,7 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for an instance");
     take_host(&inst->engine, args.host);
     inst->engine.ops = find_backend(args.device_type); /* free_instance needs it */
-    inst->engine.comm_ops = &zfi_comm_self;            /* ... and this, until the configuration is known */
+    inst->engine.comm_ops = &zfi_comm_self;            /* free_instance needs it, until the configuration is known */
     zfi_engine_init(&inst->engine);
     zfi_step_records_begin(&inst->step_records);
     st = configure(&inst->engine, &args, err);

@@ -18,7 +18,7 @@ zf_status_t zfi_named_check_range(const zfi_param_t *named, uint64_t n_batch, ui
                      what, named->name, first, end, n, n_batch);
 }
 
-/* Of a tied parameter the matrices are its owner's, as of its gradient. */
+/* The matrices of a tied parameter are its owner's, as of its gradient. */
 static zf_status_t check_range(const zfi_param_t *params, const zf_param_item_t *item, const char *origin,
                                zf_error_t *err) {
     const zfi_param_t *named = &params[item->id], *param = &params[named->owner];

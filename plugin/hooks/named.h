@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/named.h - the parameters that a call names (zf_param_item_t): checked as a whole, then read one by one.
  *
- * Nothing is copied, since hooks do not allocate: whoever goes through a list reads the host's items again. */
+ * Nothing is copied, since hooks do not allocate: a hook that goes through a list reads the host's items again. */
 #pragma once
 
 #include "instance/instance.h"
 #include "ranks/shards.h"
 
-/* What a hook was given. n = 0: all parameters, each whole. */
+/* The parameters that a hook was given. n = 0: all parameters, each whole. */
 typedef struct zfi_named_list {
     const zf_param_item_t *items;
     uint32_t n, elem_size;

@@ -38,7 +38,7 @@ static zf_status_t gather(zf_instance_t *inst, uint32_t group, void *all, uint64
 
 /* ---- which part -------------------------------------------------------------------------------------------------- */
 
-/* Where a rank saves or loads, and what it holds: the lowest ranks of its group 0 and its part. status: it cannot. */
+/* The path and the part of a rank: the lowest ranks of its group 0 and its part. status: it cannot. */
 typedef struct claim {
     uint32_t path_crc, model, part;
     int32_t status;
@@ -91,7 +91,7 @@ static zf_status_t check_experts(const zfi_run_t *run, zf_error_t *err) {
                      lists->all[1].name);
 }
 
-/* Of where a path leads. */
+/* The checksum of the place that a path leads to. */
 static uint32_t crc_of_path(const char *path) {
     char *plain = path ? zfi_store_plain_path(path) : NULL;
     const char *of = plain ? plain : path;
@@ -132,7 +132,7 @@ _Static_assert(sizeof(look_t) <= sizeof(zfi_agreement_t), "there is room for an 
 
 static uint32_t crc_of(uint32_t crc, uint64_t x) { return zfi_crc32(crc, &x, sizeof x); }
 
-/* Of a parameter that all of group 0 have: its cut and its values. i: its number in the run. */
+/* Digests a parameter that all of group 0 have: its cut and its values. i: its number in the run. */
 static uint32_t digest_param(uint32_t crc, uint32_t i, const zfi_saved_param_t *param) {
     crc = crc_of(crc_of(crc, i), param->n_blocks);
     for (int a = 0; a < ZFI_SAVED_ARRAYS; a++)

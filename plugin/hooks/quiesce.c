@@ -35,7 +35,7 @@ static zf_status_t check_args(const zf_instance_t *inst, const zf_quiesce_args_t
     return ZF_OK;
 }
 
-/* What is in flight ends within args->deadline_ms, or nothing has happened. */
+/* All work in flight ends within args->deadline_ms, or nothing has happened. */
 static zf_status_t come_to_rest(zf_instance_t *inst, const zf_quiesce_args_t *args, zf_error_t *err) {
     if (!args->deadline_ms)
         return ZF_OK;

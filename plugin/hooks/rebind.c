@@ -2,8 +2,8 @@
 /* plugin/hooks/rebind.c - bind_params on an instance that has parameters already (contract in zf/plugin.h).
  *
  * The same set: only the memory that the model reads has moved; everything goes on. Another set: what is trained in
- * both keeps w, m, v and n as FLUSH would leave them, by name and row-major index, and the schedule begins anew. All of
- * it is made beside the present run and exchanged at the end (state/replace.c), so a failure changes nothing. */
+ * both keeps w, m, v and n as FLUSH would leave them, by name and row-major index, and the schedule begins again. All
+ * of it is made beside the present run and exchanged at the end (state/replace.c), so a failure changes nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,7 +73,7 @@ static zf_status_t move_storage(zfi_run_t *run, zfi_param_t *params, zf_error_t 
 
 /* ---- another set ------------------------------------------------------------------------------------------------- */
 
-/* What a parameter goes on as in the new set; NULL: it is not there, or has another shape. */
+/* The parameter of the new set as which an old one goes on; NULL: it is not there, or has another shape. */
 static const zfi_param_t *find(const zfi_run_t *into, const zfi_param_t *const *by_name, const zfi_param_t *old) {
     const zfi_param_t *param = zfi_params_find(by_name, into->n_params, old->name);
     return param && param->has_state && zfi_param_has_shape(param, old->ndim, old->shape) ? param : NULL;

@@ -105,13 +105,14 @@ void zfi_reduce_forget_events(zfi_run_t *run) {
 
 /* ---- agreement --------------------------------------------------------------------------------------------------- */
 
-/* Who agrees. */
+/* The ranks of one process group, and what each of them says in an agreement: models in one group may have other
+ * numbers of parameters. */
 typedef struct circle {
     uint32_t index, name; /* the process group: the transport's number, the host's */
     zfi_member_t place;
-    uint64_t nbytes;              /* of what each says: models in one circle may have other numbers of parameters */
-    uint32_t n;                   /* which of so many parameters have a gradient, they tell as well: */
-    const zfi_group_list_t *list; /* those of their group; NULL: all, of which others know what is of no other group */
+    uint64_t nbytes;              /* of what one rank says */
+    uint32_t n;                   /* parameters of which it says whether they have a gradient */
+    const zfi_group_list_t *list; /* which: those of the group; NULL: all, and others heed those of no other group */
 } circle_t;
 
 static zfi_agreement_t *agreement_of(const zfi_reduction_t *reduction, const circle_t *circle, uint32_t rank) {
@@ -124,7 +125,7 @@ static double known_norm(const zfi_step_row_t *row) {
     return isnan(norm) ? -1 : norm; /* one NaN is as good as another */
 }
 
-/* What the hook was given for the coming step, but what each rank may have of its own: for all parameters, ... */
+/* Digests what the hook was given for the coming step for all parameters, but what each rank may have of its own. */
 static uint32_t digest_common(const zfi_ranks_t *ranks) {
     const zfi_step_row_t *row = zfi_row(ranks->rows, ranks->clock->t + 1);
     const double values[] = {row->unscale, row->clip_norm, known_norm(row), row->host_norm != NULL,
@@ -132,7 +133,7 @@ static uint32_t digest_common(const zfi_ranks_t *ranks) {
     return zfi_crc32(0, values, sizeof values);
 }
 
-/* ... and by parameter group; of the parameters of a process group, in their order. */
+/* Digests it together with what holds for each parameter group; list: with that of its parameters, in their order. */
 static uint32_t digest_arguments(const zfi_ranks_t *ranks, const zfi_group_list_t *list) {
     const zfi_step_row_t *row = zfi_row(ranks->rows, ranks->clock->t + 1);
     uint32_t digest = digest_common(ranks);
@@ -157,7 +158,7 @@ static zf_status_t disagree(zf_instance_t *inst, const circle_t *circle, uint32_
     return st;
 }
 
-/* What every rank must say alike. */
+/* Compares what every rank must say alike. */
 static zf_status_t check_agreements(zf_instance_t *inst, const circle_t *circle) {
     const zfi_agreement_t *first = agreement_of(&inst->run->reduction, circle, 0);
     for (uint32_t r = 1; r < circle->place.n_ranks; r++) {

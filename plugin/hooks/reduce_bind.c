@@ -22,7 +22,7 @@
 enum {
     LINE =
         768, /* bytes of a line that are exchanged: a name of 255, eight axes, all else that is said of a parameter */
-    SHOWN = 181, /* ... and that a message shows, */
+    SHOWN = 181, /* bytes of a line that a message shows */
     HEAD = 70    /* from its beginning on these at least */
 };
 
@@ -44,7 +44,7 @@ static int is_own(const zf_config_key_t *key) {
     return strcmp(key->section, "log") == 0 || strcmp(key->section, "trace") == 0 || strcmp(key->section, "audit") == 0;
 }
 
-/* What a rank trains with: the keys, and what create was given. */
+/* Writes the settings that a rank trains with: the keys, and what create was given. */
 static void write_settings(const comparison_t *it, FILE *out) {
     const zfi_engine_t *engine = &it->inst->engine;
     for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
@@ -96,7 +96,7 @@ static unsigned char *copy_down(zfi_engine_t *engine, const unsigned char *from,
     return NULL;
 }
 
-/* Of visible values, which are read in the host's memory. */
+/* The digest of visible values, which are read in the host's memory. */
 static uint64_t digest_values(zfi_engine_t *engine, const zfi_param_t *param, void *values) {
     unsigned char *copy = NULL;
     uint64_t before = 0, nbytes, digest;
@@ -137,7 +137,7 @@ void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t first, uint32_t
     zfi_reduce_event_of(run, param, &what, sizeof what);
 }
 
-/* What decides how a parameter is cut, dealt and updated. */
+/* Writes what decides how a parameter is cut, dealt and updated. */
 static void write_declared(const zfi_param_t *param, FILE *out) {
     char shape[64];
     zfi_shape_text(shape, sizeof shape, param->ndim, param->shape);
@@ -160,7 +160,8 @@ static void write_foreign(const zfi_param_t *param, uint32_t i, FILE *out) {
     fputc('\n', out);
 }
 
-/* What instances that hold the same parameter must agree on, though each has a number and a name of its own for it. */
+/* Writes what instances that hold the same parameter must agree on, though each has a number and a name of its own for
+ * it. */
 static void write_second(const comparison_t *it, uint32_t i, FILE *out) {
     const zfi_param_t *param = &it->params[it->list->ids[i]];
     const zfi_config_t *config = &it->inst->engine.config;
@@ -225,7 +226,7 @@ static zf_status_t write_text(const comparison_t *it, text_t *out, zf_error_t *e
     return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
 }
 
-/* Where line i begins; behind the last one it is the end. */
+/* The place where line i begins; behind the last one it is the end. */
 static size_t line_at(const text_t *text, uint32_t i) {
     const char *at = text->at, *end = text->at + text->nbytes;
     for (; i && at < end; i--)
@@ -246,7 +247,7 @@ static uint64_t digest_bytes(const void *bytes, size_t n) {
 
 /* ---- exchange ---------------------------------------------------------------------------------------------------- */
 
-/* Of each rank nbytes, this one's own: [n_ranks][nbytes], for zfi_ranks_drop. */
+/* Gathers nbytes of each rank, this one's own: [n_ranks][nbytes], for zfi_ranks_drop. */
 static void *gather(const comparison_t *it, const void *own, uint64_t nbytes, zf_status_t *out_st, zf_error_t *err) {
     void *all = zfi_ranks_collect(&it->inst->engine, it->group, own, nbytes, out_st);
     *out_st = all ? zfi_hook_failed(it->inst, *out_st, "bind_params", "the ranks could not be compared", err)
@@ -305,7 +306,7 @@ static zf_status_t find_line(const comparison_t *it, const text_t *text, uint64_
     return st ? st : report_line(it, text, low, other, err);
 }
 
-/* What ranks exchange first. */
+/* The words that ranks exchange first. */
 typedef struct summary {
     uint64_t nbytes, digest; /* of the text */
     uint32_t n_ranks;        /* as the host said */
@@ -376,9 +377,9 @@ typedef struct norm_member {
     uint64_t rank;
 } norm_member_t;
 
-/* What a rank tells its norm group first. */
+/* The words of a rank to its norm group. */
 typedef struct found {
-    uint64_t number, is_refused; /* ... by its group 0 */
+    uint64_t number, is_refused; /* is_refused: by its group 0 */
 } found_t;
 
 static uint64_t draw_number(const zf_instance_t *inst) {

@@ -43,7 +43,7 @@ static zf_status_t check_note(const char *note, zf_error_t *err) {
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 
-/* What rank 0 tells the others before it has written anything; what they were given must be the same. */
+/* The words of rank 0 to the others before it has written anything; what they were given must be the same. */
 typedef struct opening {
     char tmp_name[sizeof(((zfi_store_t *)0)->tmp_name)];
     uint64_t file_nbytes;
@@ -76,7 +76,8 @@ static zf_status_t compare_ways(zfi_together_t *together, const zf_state_args_t 
     return st;
 }
 
-/* Of what a path names in its directory, which ranks may call otherwise: that all see the same one shows by itself. */
+/* The checksum of the last name of a path. Ranks may reach its directory by other paths; that it is the same one shows
+ * when they join it. */
 static uint32_t name_crc(const char *path) {
     size_t end = path ? strlen(path) : 0, first;
     while (end > 0 && path[end - 1] == '/')
@@ -218,7 +219,8 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
 
 typedef zf_status_t (*reading_fn)(zfi_store_t *store, void *arg, zf_error_t *err);
 
-/* Where the file system has no locks, a save may remove what is being read; then what it put there is read instead. */
+/* Reads again where the file system has no locks, a save may remove what is being read; then what it put there is read
+ * instead. */
 static zf_status_t read_checkpoint(const zf_state_args_t *args, reading_fn fn, void *arg, zf_error_t *err) {
     enum { TRIES = 100 };
     zf_status_t st = ZF_OK;

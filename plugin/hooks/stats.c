@@ -11,8 +11,8 @@
 typedef struct row {
     const char *name, *unit, *doc;
     uint32_t kind;
-    size_t offset;                         /* in zfi_counters_t ... */
-    uint64_t (*get)(zfi_engine_t *engine); /* ... unless this is set */
+    size_t offset;                         /* in zfi_counters_t, unless get is set */
+    uint64_t (*get)(zfi_engine_t *engine); /* or NULL */
 } row_t;
 
 static uint64_t n_applied(zfi_engine_t *engine) {

@@ -55,7 +55,7 @@ static zf_status_t check_groups(const zf_instance_t *inst, const zf_step_args_t 
     return st;
 }
 
-/* What the device has found in the weights that it wrote. */
+/* Says what the device has found in the weights that it wrote. */
 static zf_status_t check_finite(zf_instance_t *inst, const char *origin, zf_error_t *err) {
     return zfi_hook_failed(inst, zfi_resident_check(inst->run->engine, inst->run->params), origin,
                            "a weight became Inf or NaN", err);
@@ -146,7 +146,7 @@ static void fill_nonfinite_rank(const zfi_run_t *run, const zfi_step_row_t *row,
     out->nonfinite_rank = out->has_nonfinite_rank ? row->nonfinite_rank : 0;
 }
 
-/* What the device has said about a step. */
+/* Fills in what the device has said about a step. */
 static void fill_report(const zfi_run_t *run, const zfi_step_row_t *row, zf_step_report_t *out) {
     const zfi_step_scalars_t *scalars = &row->reported;
     out->has_report = 1;
@@ -227,8 +227,8 @@ static void warn_of_missing(zf_instance_t *inst, uint64_t t) {
     }
 }
 
-/* The device has finished a step before the host submits one that is so many later. What is known of that step then is
- * the same in every process that trains alike, however far each device is. */
+/* The device has finished a step before the host submits one that is this many later. What is known of that step then
+ * is the same in every process that trains alike, however far each device is. */
 static zf_status_t wait_for_oldest(zf_instance_t *inst, uint64_t t) {
     if (t <= ZFI_MAX_STEPS_AHEAD)
         return ZF_OK;

@@ -2,7 +2,7 @@
 /* plugin/hooks/step_record.c - where the time of each step went (contract in step_record.h).
  *
  * A record is what the counters grew by since the one before, taken when the hook returns; the report follows when a
- * hook sees that the device has finished the step. Nothing is counted anew, so the records add up to the counters. */
+ * hook sees that the device has finished the step. Nothing is counted again, so the records add up to the counters. */
 #include "hooks/step_record.h"
 
 #include <string.h>

@@ -16,5 +16,5 @@ void zfi_step_record_report(zf_instance_t *inst, const zf_step_report_t *report)
 
 /* [any-thread] zf.stats/1: 0, or ZF_IN_PROGRESS. */
 zf_status_t zfi_step_record_read(zf_instance_t *inst, uint64_t step, zf_step_record_t *out);
-/* ... what counter i of zf.stats/1 grew by in it. */
+/* Reads what counter i of zf.stats/1 grew by in a step. */
 zf_status_t zfi_step_record_counter(zf_instance_t *inst, uint64_t step, uint32_t i, uint64_t *out);

@@ -27,7 +27,7 @@ zf_status_t zfi_tracing_begin(zfi_engine_t *engine, zf_error_t *err) {
     return ZF_OK;
 }
 
-/* What the traced steps took, as JSON to be freed; NULL: no memory. */
+/* The figures of the traced steps, as JSON to be freed; NULL: no memory. */
 static char *tell(zfi_engine_t *engine) {
     const zfi_traced_t *traced = &engine->traced;
     zfi_text_t text = {0};

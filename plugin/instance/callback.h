@@ -11,7 +11,7 @@
 
 enum { ZFI_CALLBACK_ELEMS = 1024 };
 
-/* Of the updates of one replay. */
+/* The updates of one replay. */
 typedef struct zfi_callback_window {
     uint32_t n_before;        /* updates before the first */
     const zfi_hyper_t *hyper; /* [job->n_slots] */

@@ -86,8 +86,8 @@ static void open_lists(zfi_engine_t *engine) {
     zfi_list_join(&engine->to_down, &engine->to_up);
 }
 
-/* The transport, and its thread where there are other ranks. Its deadline passes before those of whoever waits for it,
- * so that its error, which says more, comes first. */
+/* The transport, and its thread where there are other ranks. Its deadline passes before those of the threads that wait
+ * for it, so that its error, which says more, comes first. */
 static zf_status_t open_ranks(zfi_engine_t *engine, zf_error_t *err) {
     zfi_comm_env_t env = {engine->host,           engine->timeout_ns - engine->timeout_ns / 8,
                           &engine->poison.is_set, engine->ops,
@@ -154,7 +154,7 @@ zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
     return st;
 }
 
-/* Whoever feeds another stream ends before it. */
+/* A thread that feeds another stream ends before it. */
 void zfi_engine_stop(zfi_engine_t *engine) {
     watch(engine, NULL); /* workers still wait, and ask how busy the host is */
     engine->ops->stream_destroy(engine->own_stream);

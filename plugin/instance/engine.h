@@ -85,23 +85,24 @@ typedef struct zfi_engine {
     const zfi_comm_ops_t *comm_ops;
     zfi_comm_t *comm;
     uint32_t norm_group; /* the host's number of the group of all that train one model together; 0: ranks of group 0 */
-    uint32_t norm_index; /* ... and the transport's */
-    uint32_t firsts[ZFI_MAX_GROUPS]; /* ... of each of the transport's groups: the lowest of its members there, which
-                                      * tells it from others; from bind_params on */
-    uint32_t *members[ZFI_MAX_GROUPS]; /* ... and all of them, in the order of the group; NULL: each is its number */
+    uint32_t norm_index; /* the transport's number of that group */
+    uint32_t firsts[ZFI_MAX_GROUPS];   /* by the transport's groups: the lowest of each one's members there, which
+                                        * tells it from others; from bind_params on */
+    uint32_t *members[ZFI_MAX_GROUPS]; /* by the transport's groups: all members, in the order of the group; NULL: each
+                                          is its number */
     zfi_nodes_t nodes;
     struct zfi_said *said; /* what ranks say at meetings (state/together.h); NULL: one rank */
     uint32_t flags;        /* ZF_CREATE_CAP_... */
     int32_t device_type, device_id;
     uint64_t timeout_ns;
     _Atomic uint32_t n_workers; /* bind_params writes it, any thread may ask for statistics */
-    struct zfi_cores *cores;    /* ... and takes these for them (replay/affinity.h). NULL: no worker is pinned */
+    struct zfi_cores *cores; /* of the workers (replay/affinity.h), taken by bind_params; NULL: no worker is pinned */
     zfi_poison_t poison;
     zfi_timelines_t lines;
     zfi_stream_t *own_stream, *down_stream, *up_stream, *enter_stream;
     zfi_serial_t *control;
     zfi_serial_t *ranks, *values, *steps;       /* the communication threads; NULL on one rank (ranks/ranks.h) */
-    zfi_stream_t *ranks_stream, *values_stream; /* ... and their streams, where the device's memory is exchanged */
+    zfi_stream_t *ranks_stream, *values_stream; /* their streams, where the device's memory is exchanged */
     /* what is collected for the streams: by hooks, the first three together; by the control thread */
     zfi_list_t to_device, to_down, to_up, to_enter;
     zfi_residency_t residency;
@@ -112,11 +113,11 @@ typedef struct zfi_engine {
     pthread_mutex_t watch_lock;     /* guards: */
     zfi_stream_t *watched;          /* the same, for other threads; NULL once streams end */
     uint32_t n_exchanging;          /* exchanges under way, */
-    uint64_t exchanged_ns, told_ns; /* ... how long any was, until it was told last */
+    uint64_t exchanged_ns, told_ns; /* how long any exchange was under way, until it was told last */
     uint64_t visible_floor;         /* mark on it: visible writes that former streams were given are over */
     uint64_t n_batches;             /* of gradients, shipped; the next one is being filled */
     uint64_t n_exchanged, n_shared; /* work handed to the communication threads */
-    uint64_t n_taken;               /* ... of the latter, what `taken` reaches */
+    uint64_t n_taken;               /* work of n_shared: what `taken` reaches */
     zfi_counters_t count;           /* they rise from create() on */
     struct zfi_audit *audit;        /* (state/audit.h) NULL: nothing is audited */
     zfi_trace_t *trace;             /* NULL: nothing is traced */
@@ -162,16 +163,16 @@ static inline uint32_t zfi_part_of(const zfi_engine_t *engine, uint32_t group, u
     return zfi_has_two_levels(engine, group) ? engine->nodes.part_of[rank] : rank;
 }
 
-/* No rank has every gradient: each makes a part of the norm, ... */
+/* Whether each rank makes a part of the norm, since none has every gradient. */
 static inline int zfi_has_norm_parts(const zfi_engine_t *engine) {
     return zfi_is_sharded(engine) || zfi_is_grouped(engine);
 }
-/* ... which is one of these. */
+/* This rank among those of the norm group. */
 static inline zfi_member_t zfi_norm_member(const zfi_engine_t *engine) {
     return zfi_member(engine, engine->norm_index);
 }
 
-/* ... and of the parameters themselves. */
+/* Whether parameters themselves are sharded. */
 static inline int zfi_shards_params(const zfi_engine_t *engine) {
     return engine->config.stage > 2 && zfi_is_sharded(engine);
 }
@@ -190,11 +191,11 @@ static inline uint32_t zfi_enter_arrays(uint32_t n_moments) { return 1u + n_mome
 static inline int zfi_tells_when_asked(const zfi_engine_t *engine) {
     return engine->config.on_overwrite == ZFI_OVERWRITE_ASK || engine->config.on_overwrite == ZFI_OVERWRITE_HOLD;
 }
-/* ... and element by element: the device keeps a second copy of what kernels wrote to visible values. */
+/* Whether edits are told element by element: the device keeps a second copy of what kernels wrote to visible values. */
 static inline int zfi_keeps_shown(const zfi_engine_t *engine) {
     return zfi_tells_when_asked(engine) && engine->device_type == ZF_DEVICE_CPU;
 }
-/* ... or band by band: digests of some rows each. */
+/* Whether edits are told band by band: by digests of some rows each. */
 static inline int zfi_keeps_bands(const zfi_engine_t *engine) {
     return zfi_tells_when_asked(engine) && engine->device_type != ZF_DEVICE_CPU;
 }

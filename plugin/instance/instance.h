@@ -13,13 +13,13 @@ enum { /* bits of zfi_hook_begin */
        ZFI_IN_RELEASED = 1 << ZFI_STATE_RELEASED
 };
 
-/* What a trainer that does not fetch waits (hooks/waits.h). */
+/* The waits of a trainer that does not fetch (hooks/waits.h). */
 typedef struct zfi_waits {
     uint64_t began_ns, stall_ns, first_step; /* when it began to be watched; 0: not yet */
     int is_said;                             /* or found to be small */
 } zfi_waits_t;
 
-/* What zf.stats/1 keeps of each step (hooks/step_record.h). */
+/* A record that zf.stats/1 keeps of each step (hooks/step_record.h). */
 typedef struct zfi_step_kept {
     zf_step_record_t record;
     uint64_t grown[ZFI_N_COUNTERS]; /* what each counter grew by */
@@ -27,8 +27,8 @@ typedef struct zfi_step_kept {
 
 enum { ZFI_STEP_RECORDS = 128 };
 typedef struct zfi_step_records {
-    uint64_t counted[ZFI_N_COUNTERS]; /* [hook] by the records so far ... */
-    uint64_t newest_ns;               /* ... and when the newest was made */
+    uint64_t counted[ZFI_N_COUNTERS]; /* [hook] by the records so far */
+    uint64_t newest_ns;               /* when the newest record was made */
     pthread_mutex_t lock;             /* guards the rest against readers; hooks alone write: */
     uint64_t newest, finished;
     zfi_step_kept_t rows[ZFI_STEP_RECORDS]; /* step s: row s % ZFI_STEP_RECORDS */
@@ -39,8 +39,8 @@ struct zf_instance {
     const unsigned char *alive;               /* 1; a page that fork() wipes in the child */
     _Atomic int is_busy;                      /* a hook runs */
     int cancel_state;                         /* of its thread, given back at its end */
-    const char *hook;                         /* which one, as a trace shows it ... */
-    uint64_t hook_began_ns;                   /* ... from then on; 0: it is not traced */
+    const char *hook;                         /* which hook runs, as a trace shows it */
+    uint64_t hook_began_ns;                   /* its begin; 0: it is not traced */
     struct zfi_claims *claims;                /* the memory that is trained (hooks/claims.h) */
     int has_warned_missing, has_warned_empty; /* of steps without a gradient, or without any */
     zfi_waits_t waits;

@@ -21,7 +21,7 @@ static uint64_t largest_matrix(const zfi_plan_t *plan) {
     return most;
 }
 
-/* Of all matrices, and the most of one. */
+/* The bands of all matrices, and the most of one. */
 static uint64_t n_bands(const zfi_engine_t *engine, const zfi_plan_t *plan, uint64_t *out_most) {
     uint64_t n = 0;
     *out_most = 0;
@@ -43,7 +43,7 @@ static uint64_t n_counts(const zfi_data_t *head, const zfi_plan_t *plan) {
     return head->counts_per_channel ? plan->n_index : plan->n_matrices;
 }
 
-/* Of arrays that only resident matrices need. */
+/* The length of arrays that only resident matrices need. */
 static uint64_t n_of_resident(const zfi_plan_t *plan, uint64_t n) { return plan->n_resident ? n : 0; }
 
 /* Moment `which` (1: m, 2: v) of n elements, or NULL where the rule has none. */
@@ -135,7 +135,7 @@ static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
     }
 }
 
-/* Where no channel is ever chosen there are no masks, and nothing enters. */
+/* Bytes of masks. Where no channel is ever chosen there are no masks, and nothing enters. */
 static uint64_t n_masked(const zfi_engine_t *engine, const zfi_plan_t *plan) {
     return engine->policy.selects ? plan->n_channels : 0;
 }
@@ -274,7 +274,7 @@ static void lay_out_resident(zfi_run_t *run, zfi_arena_t *arena) {
         head->held = zfi_arena_take(arena, run->n_params, sizeof *head->held);
 }
 
-/* What kernels keep of the selected channels, and of the sums that decide. */
+/* Lays out what kernels keep of the selected channels, and of the sums that decide. */
 static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
     zfi_data_t *head = &run->dev.head;
@@ -305,7 +305,7 @@ static void lay_out_scratch(zfi_run_t *run, zfi_arena_t *arena) {
     head->is_bad = zfi_arena_take(arena, n_of_resident(&run->plan, run->plan.n_matrices), sizeof *head->is_bad);
 }
 
-/* Of what other ranks own they know; an edit that an update sees is not looked for. */
+/* The digests that ranks know of what others own; an edit that an update sees is not looked for. */
 static void lay_out_shown(const zfi_plan_t *plan, zfi_arena_t *arena, zfi_data_matrix_t *out) {
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         const zfi_matrix_t *matrix = &plan->matrices[i];
@@ -316,7 +316,7 @@ static void lay_out_shown(const zfi_plan_t *plan, zfi_arena_t *arena, zfi_data_m
     }
 }
 
-/* What steps leave behind, what travels, scratch. */
+/* Lays out what steps leave behind, what travels, scratch. */
 static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
     zfi_device_state_t *dev = &run->dev;

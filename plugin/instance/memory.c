@@ -182,7 +182,7 @@ zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     return ZF_OK;
 }
 
-/* What a transport reads and writes. */
+/* Frees what a transport reads and writes. */
 static void free_exchanged(zfi_run_t *run) {
     free_device(run->engine, &run->mem.staging_arena);
     for (uint32_t i = 0; i < run->reduction.n_buffers; i++)

@@ -85,7 +85,8 @@ uint64_t zfi_memory_pieces_nbytes(const zfi_ranks_t *ranks) {
            ranks->plan->n_matrices * n_ranks * sizeof(zfi_placed_t);
 }
 
-/* Where ranks exchange the host's memory: staging, values that wait, and the parts of the bucket that is fetched. */
+/* Bytes of mirrors where ranks exchange the host's memory: staging, values that wait, and the parts of the bucket that
+ * is fetched. */
 static uint64_t all_mirrors_nbytes(const zfi_ranks_t *ranks) {
     const zfi_shards_t *shards = ranks->shards;
     zfi_arena_t selected = {0};

@@ -11,7 +11,7 @@
  * Left to their owners: the transport's names of exchanges, what NCCL itself keeps, and a few page-locked pages of
  * words.
  *
- * Threads: the host's hooks alone, and whoever takes memory in them. */
+ * Threads: the host's hooks alone, and what takes memory in them. */
 #pragma once
 
 #include "instance/engine.h"
@@ -30,5 +30,5 @@ zf_status_t zfi_residency_resume(zfi_engine_t *engine, zf_error_t *err);
 
 /* [control] Where the bytes of released device memory are; NULL: these are not released. */
 void *zfi_residency_image(const zfi_engine_t *engine, const void *memory, uint64_t nbytes);
-/* [any-thread] Bytes of images beside so many bytes of device memory. */
+/* [any-thread] Bytes of images beside this many bytes of device memory. */
 uint64_t zfi_residency_images_nbytes(const zfi_engine_t *engine, uint64_t device_nbytes);

@@ -3,7 +3,7 @@
  * which rule.
  *
  * A group has a rule from the first bind_params on that declares it, and keeps it. So a rule's record is never changed,
- * and whoever holds a parameter may read its rule without a lock. */
+ * and the holder of a parameter may read its rule without a lock. */
 #pragma once
 
 #include "instance/engine.h"

@@ -89,7 +89,7 @@ typedef struct zfi_batch {
     zfi_gradient_t gradients[ZFI_BATCH_ENTRIES];
 } zfi_batch_t;
 
-/* What the host has delivered of a parameter's gradient in the step being filled. */
+/* The host's deliveries of a parameter's gradient in the step being filled. */
 typedef struct zfi_protocol {
     uint8_t delivered; /* ZF_GRAD_PART, ZF_GRAD_TOTAL or 0 */
     uint8_t is_last;   /* nothing more may come but REPLACE */
@@ -110,7 +110,7 @@ typedef struct zfi_grad_state {
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
-/* Where a chunk's state lies. An early replay writes it elsewhere, and the places are exchanged (replay/early.h). */
+/* The places of a chunk's state. An early replay writes it elsewhere, and the places are exchanged (replay/early.h). */
 typedef struct zfi_chunk_state {
     float *w;             /* [n_room], which the chunk's elements are first of */
     unsigned char *m, *v; /* [n_room] moments of zfi_moments_nbytes(); NULL where the rule has none */
@@ -150,13 +150,13 @@ typedef struct zfi_selection {
     double *records;                               /* [ZFI_RECORD_DEPTH][plan.record_sums] written by down */
     double *importance;                            /* [n_sums] */
     uint32_t *index;                               /* [n_index] selected channels by position */
-    uint8_t *mask;                                 /* [n_masked] of the channels, ... */
-    uint64_t n_masked;                             /* ... where any may be selected or not; else 0 */
+    uint8_t *mask;                                 /* [n_masked] of the channels */
+    uint64_t n_masked;                             /* channels, where any may be selected or not; else 0 */
     uint32_t *enter_pos, *enter_channel, *enter_n; /* [n_index] per matrix its first n_enter[]; enter_n: their counts,
                                                     * NULL where a matrix has one for all */
     uint32_t *n_enter;                             /* [n_matrices] */
-    uint32_t *order;                               /* [max channels] in dev.exchange: channels by rank ... */
-    uint8_t *moves;                                /* [max channels] ... and what becomes of each */
+    uint32_t *order;                               /* [max channels] in dev.exchange: channels by rank */
+    uint8_t *moves;                                /* [max channels] what becomes of each */
     uint64_t enter_block;                          /* blocks produced so far */
     uint64_t last_choice;                          /* step of the newest choice of any cohort */
     uint8_t *is_counted; /* [n_matrices] its records are counted on this rank; NULL: all are (ranks/importance.h) */
@@ -167,20 +167,21 @@ typedef struct zfi_selection {
     unsigned char *staging;          /* [ZFI_ENTER_BLOCKS][dev.enter_block_nbytes] blocks on their way up */
 } zfi_selection_t;
 
-/* What lives on the device: addresses of device memory but where it says host. */
+/* The state on the device: addresses of device memory but where it says host. */
 typedef struct zfi_device_state {
     zfi_data_t head;  /* host: what *data holds */
-    zfi_data_t *data; /* what kernels are given ... */
-    zfi_data_t *own;  /* ... for statistics: where this rank has sums of its slices alone, those are the matrices */
+    zfi_data_t *data; /* the tables that kernels are given */
+    zfi_data_t
+        *own; /* the tables for statistics: where this rank has sums of its slices alone, those are the matrices */
     zfi_data_matrix_t *own_matrices;
     zfi_data_param_t *own_params;
     zfi_data_matrix_t *matrices; /* host: the table of matrices as it was sent last */
-    int64_t *columns;            /* column maps of parameters that are not contiguous ... */
-    uint64_t columns_nbytes;     /* ... in an allocation of their own */
+    int64_t *columns;            /* column maps of parameters that are not contiguous */
+    uint64_t columns_nbytes;     /* of `columns`, which is an allocation of its own */
     unsigned char *inputs;       /* [n_rows][input_nbytes] what the host sent with each step */
     uint64_t input_nbytes;
-    int checks_itself;           /* digests are compared before visible values are written (step/guard.h) ... */
-    int checks_afresh;           /* ... and what was found before counts no more: on_overwrite = hold */
+    int checks_itself;           /* digests are compared before visible values are written (step/guard.h) */
+    int checks_afresh;           /* a check forgets what was found before: on_overwrite = hold */
     uint8_t *overwritten;        /* host: [n_params] the host changed it unannounced (zfi_found_t): set by the device,
                                   * cleared by params_changed */
     uint8_t *is_edited;          /* host: scratch, one per band of a matrix; NULL: no bands are kept */
@@ -195,8 +196,8 @@ typedef struct zfi_device_state {
     void *scratch;                                          /* exchange_elems of four bytes, or a piece that travels */
     uint64_t scratch_nbytes;
     zfi_arena_t apart;       /* host: what is to become the weights that are their own masters, while a load or another
-                              * set of parameters is made: [plan.n_resident_elems - n_resident_masters] ... */
-    int is_apart;            /* ... and what the model reads has nothing to do with this run yet */
+                              * set of parameters is made: [plan.n_resident_elems - n_resident_masters] */
+    int is_apart;            /* `apart` is used: what the model reads has nothing to do with this run yet */
     float *exchange;         /* host: [2][exchange_elems] of hooks while everything rests, else of control's choices */
     uint64_t exchange_elems; /* of the largest matrix */
 } zfi_device_state_t;
@@ -204,8 +205,8 @@ typedef struct zfi_device_state {
 /* A copy in page-locked host memory of what ranks exchange, byte for byte (ranks/mirror.h). */
 typedef struct zfi_mirror {
     zfi_arena_t arena;
-    const void *device; /* what it mirrors, ...; NULL: there is none */
-    uint64_t nbytes;    /* ... and how much */
+    const void *device; /* the memory that it mirrors; NULL: there is none */
+    uint64_t nbytes;    /* of that memory */
 } zfi_mirror_t;
 
 /* The plan of both arenas (zf.plan/0 says what each is). */
@@ -218,8 +219,8 @@ typedef struct zfi_layout {
 /* Arenas, and what lies in them. */
 typedef struct zfi_run_memory {
     zfi_arena_t host_arena, device_arena;
-    zfi_arena_t staging_arena, sum_arena; /* mapped when the first hook needs them ... */
-    uint64_t extra_device_nbytes;         /* ... their bytes */
+    zfi_arena_t staging_arena, sum_arena; /* mapped when the first hook needs them */
+    uint64_t extra_device_nbytes;         /* of the two arenas */
     zfi_mirror_t staging_mirror;
     zfi_mirror_t selected_mirror; /* of the compact gradient and the selected channels' list */
     zfi_mirror_t moves;         /* no mirror: where what ranks exchange is packed and unpacked by the device, the table
@@ -230,8 +231,8 @@ typedef struct zfi_run_memory {
     uint64_t extra_host_nbytes; /* of mirrors and room, mapped */
     int is_bound;               /* all that is planned is mapped; since then hooks have asked for so much: */
     uint64_t asked_host_nbytes, asked_device_nbytes;
-    uint64_t limit_mib;   /* [host] memory_limit_mib; 0: what the machine has, ... */
-    zfi_node_t node;      /* ... which ranks of it share */
+    uint64_t limit_mib;   /* [host] memory_limit_mib; 0: what the machine has */
+    zfi_node_t node;      /* the machine, and the ranks that share it */
     uint64_t room_nbytes; /* of what ranks agree on and gather in host memory, planned */
     int is_pageable;      /* the host arena could not be page-locked: copies are slower */
     zfi_layout_t layout;
@@ -297,7 +298,7 @@ typedef struct zfi_incoming {
     zfi_batch_t *batch_ring; /* [ZFI_N_BATCHES] */
 } zfi_incoming_t;
 
-/* What a rank tells the others before a step, or a call between steps. Behind it, a bit per parameter: it has a
+/* The words of a rank to the others before a step, or a call between steps. Behind it, a bit per parameter: it has a
  * gradient here. */
 typedef struct zfi_agreement {
     uint64_t step;
@@ -355,7 +356,7 @@ typedef struct zfi_reduction {
     uint8_t *has_landed;       /* [buckets] its sums are in their slots when they are there (ranks/landing.h) */
     uint8_t *is_final;         /* [n_params] */
     uint64_t *number;          /* [buckets] what `exchanged` reaches; 0: not handed over */
-    uint64_t former_number;    /* ... with the last bucket of the step before */
+    uint64_t former_number;    /* what `exchanged` reaches with the last bucket of the step before */
     zfi_arena_t arena;         /* holds agreements, room and blocks */
     unsigned char *agreements; /* [most ranks of a group][agreement_nbytes] */
     uint64_t agreement_nbytes;
@@ -370,15 +371,16 @@ typedef struct zfi_reduction {
     uint64_t *listed;         /* [n_matrices] its first entry in the table of pieces (ranks/value_pieces.h) */
     uint64_t *first_listed;   /* [2 buckets + 1] a bucket's first there, and its first resident one */
     unsigned char *to_send;   /* [most_ranks][room_nbytes] what goes to each rank by itself */
-    unsigned char *room;      /* [most_ranks][room_nbytes] what is gathered in host memory: the control thread's, ... */
-    uint64_t room_nbytes;     /* ... or the hooks' while it rests */
+    unsigned char *room;      /* [most_ranks][room_nbytes] what is gathered in host memory: the control thread's, or the
+                                 hooks' while it rests */
+    uint64_t room_nbytes;     /* of one rank in `room` */
     unsigned char *blocks;    /* [n_blocks][block_nbytes] entering state before it is that of all ranks */
     uint64_t block_nbytes;
     uint32_t n_blocks;
     /* where each rank has the sums of its part (ranks/buffers.h); else NULL: */
-    zfi_bucket_buffer_t *buffers; /* [buckets] of which so many are mapped: */
+    zfi_bucket_buffer_t *buffers; /* [buckets] the first n_buffers are mapped */
     /* Written by hooks; the communication thread looks for mirrors among them. From bind_params on at least
-     * ZFI_LEAST_BUFFERS, if there are so many buckets. */
+     * ZFI_LEAST_BUFFERS, if there are as many buckets. */
     _Atomic uint32_t n_buffers;
     zfi_opened_t *opened; /* [buckets] */
     uint32_t n_open;
@@ -414,14 +416,14 @@ typedef struct zfi_shards {
     uint64_t nbytes;             /* of it */
     zfi_shard_t *all;            /* [buckets]; NULL: nothing is sharded */
     uint8_t *is_held;            /* [n_params] fetched, not released */
-    uint32_t *n_holders;         /* [n_params] of an owner: of itself and what is tied to it, so many are held */
-    zfi_fetch_buffer_t *buffers; /* [buckets] of which so many are mapped: */
+    uint32_t *n_holders;         /* [n_params] of an owner: held, of itself and what is tied to it */
+    zfi_fetch_buffer_t *buffers; /* [buckets] the first n_buffers are mapped */
     uint32_t n_buffers;
     zfi_fetch_parts_t parts;
     uint32_t n_whole;                     /* buckets with a sharded parameter */
     uint64_t buffer_nbytes, parts_nbytes; /* the most that one takes in a buffer, and its parts */
-    uint32_t active;                      /* the bucket that was fetched last, or ZF_NO_ID ... */
-    int direction; /* ... and where the next one is expected: -1 in forward, 1 in backward order */
+    uint32_t active;                      /* the bucket that was fetched last, or ZF_NO_ID */
+    int direction; /* from the active bucket to the next one: -1 in forward, 1 in backward order */
     uint64_t n_uses;
     uint64_t newest; /* mark on the device stream: what was fetched is there */
 } zfi_shards_t;
@@ -442,7 +444,7 @@ typedef struct zfi_windows {
     zfi_slots_t *slots;
 } zfi_windows_t;
 
-/* What the workers replay and publish (replay/). */
+/* The parts that workers replay and publish (replay/). */
 typedef struct zfi_replays {
     zfi_engine_t *engine;
     const zfi_param_t *params;
@@ -453,7 +455,7 @@ typedef struct zfi_replays {
     uint32_t n_moments;
 } zfi_replays_t;
 
-/* What ranks exchange, and where it lies (ranks/). The host's thread's and the communication threads'. */
+/* The parts that ranks exchange, and their places (ranks/). The host's thread's and the communication threads'. */
 typedef struct zfi_ranks {
     zfi_engine_t *engine;
     zfi_param_t *params;
@@ -465,12 +467,12 @@ typedef struct zfi_ranks {
     zfi_run_memory_t *mem;
     zfi_device_state_t *dev;
     zfi_selection_t *sel;     /* is_counted; what is chosen by becomes that of all ranks */
-    const zfi_rows_t *rows;   /* what a step was given, and ... */
-    const zfi_slots_t *slots; /* ... which slots its gradients get */
+    const zfi_rows_t *rows;   /* what a step was given */
+    const zfi_slots_t *slots; /* the slots of its gradients */
     const zfi_clock_t *clock; /* the newest step */
 } zfi_ranks_t;
 
-/* What is enqueued on the device's streams (step/), and the tables that kernels read. */
+/* The parts of the work on the device's streams (step/), and the tables that kernels read. */
 typedef struct zfi_device_side {
     zfi_engine_t *engine;
     const zfi_param_t *params;
@@ -519,8 +521,8 @@ typedef struct zfi_run {
     zfi_run_memory_t mem;
     struct zfi_workers *workers;
     struct zfi_early *early;               /* NULL: no replay begins before its step */
-    const struct zfi_updater *updater;     /* what a step does with gradients (step/updater.h) ... */
-    const struct zfi_publisher *publisher; /* ... and when windows become visible (step/publisher.h) */
+    const struct zfi_updater *updater;     /* what a step does with gradients (step/updater.h) */
+    const struct zfi_publisher *publisher; /* when windows become visible (step/publisher.h) */
 
     zfi_clock_t clock;
     zfi_rows_t rows;
@@ -580,7 +582,7 @@ static inline unsigned char *zfi_row_slot(const zfi_slots_t *slots, const zfi_ch
     return zfi_slot_in(slots, chunk, row->pieces + (uint64_t)chunk->cohort * slots->n_layers);
 }
 
-/* Where the device keeps what a step brings and its scalars. */
+/* The memory where the device keeps what a step brings and its scalars. */
 static inline void *zfi_device_input_memory(const zfi_device_state_t *dev, uint64_t t) {
     return dev->inputs + t % dev->n_rows * dev->input_nbytes;
 }

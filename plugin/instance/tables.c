@@ -31,7 +31,7 @@ static zfi_data_param_t param_row(const zfi_param_t *param, const zfi_data_matri
                               .host_rule = param->rule->number == ZF_RULE_CALLBACK ? param->rule : NULL};
 }
 
-/* What is here of a matrix, all but the place; layout.c has taken the memory of `shown`. */
+/* The row of what is here of a matrix, all but the place; layout.c has taken the memory of `shown`. */
 static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix, void *shown) {
     return (zfi_data_matrix_t){.param = matrix->param,
                                .n_channels = matrix->n_channels,
@@ -80,7 +80,7 @@ static zfi_data_segment_t segment_row(const zfi_plan_t *plan, const zfi_segment_
                                 .state_base = plan->chunks[segment->chunk].state_base + segment->chunk_offset};
 }
 
-/* Of a resident matrix. */
+/* The row of a resident matrix. */
 static zfi_data_segment_t resident_row(const zfi_plan_t *plan, const zfi_segment_t *segment) {
     const zfi_matrix_t *matrix = &plan->matrices[segment->matrix];
     return (zfi_data_segment_t){.matrix = segment->matrix,
@@ -116,7 +116,7 @@ uint64_t zfi_tables_columns_nbytes(const zfi_param_t *params, uint32_t n_params,
     return n * sizeof(int64_t);
 }
 
-/* They are made anew whenever parameters move. */
+/* They are made again whenever parameters move. */
 static zf_status_t upload_columns(const zfi_device_side_t *side, zf_error_t *err) {
     zfi_engine_t *engine = side->engine;
     uint64_t nbytes = zfi_tables_columns_nbytes(side->params, side->n_params, 0), at = 0;

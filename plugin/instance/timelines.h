@@ -39,16 +39,16 @@
  * steps; KEPT: it counts on over loads. */
 #define ZFI_TIMELINES(X)                                                                                               \
     X(shipped, BATCH, DEVICE, KEPT)           /* its gradients' statistics are taken */                                \
-    X(batches, BATCH, DOWN, KEPT)             /* ... and its gradients in slots: the host's buffers are free */        \
+    X(batches, BATCH, DOWN, KEPT)             /* its gradients are in slots: the host's buffers are free */            \
     X(finished, STEP, DEVICE, BY_STEP)        /* applied, norm and s of t are known */                                 \
     X(down, STEP, DOWN, BY_STEP)              /* slots and scalars of t are in host memory */                          \
     X(recorded, RECORD, DOWN, BY_RECORD)      /* this part of an importance record is, too */                          \
-    X(counted, RECORD, CONTROL, BY_RECORD)    /* ... and in the importance sums: its memory is free */                 \
+    X(counted, RECORD, CONTROL, BY_RECORD)    /* it is in the importance sums: its memory is free */                   \
     X(jobs, JOB, WORKERS, BY_JOB)             /* all chunk jobs <= q are replayed */                                   \
     X(up, PUBLICATION, UP, BY_JOB)            /* its values are in the device's ring */                                \
-    X(merged, PUBLICATION, DEVICE, BY_JOB)    /* ... and visible; the ring's piece is free */                          \
+    X(merged, PUBLICATION, DEVICE, BY_JOB)    /* they are visible; the ring's piece is free */                         \
     X(maps, STEP, ENTER, BY_STEP)             /* the device's maps follow the choices of step t */                     \
-    X(host_sel, STEP, CONTROL, BY_STEP)       /* ... the host's maps follow, w, m, v of what enters are read */        \
+    X(host_sel, STEP, CONTROL, BY_STEP)       /* the host's maps follow, w, m, v of what enters are read */            \
     X(enter_done, BLOCK, ENTER, KEPT)         /* it is in the compact state; its staging is free */                    \
     X(entered, STEP, ENTER, BY_STEP)          /* the compact state holds what was chosen at t */                       \
     X(shown, STEP, DEVICE, BY_NEXT)           /* channels chosen at t-1 are visible */                                 \
@@ -58,10 +58,10 @@
     X(used, STEP, DEVICE, BY_STEP)            /* gradients that stay on the device have been read */                   \
     X(decided, STEP, CONTROL, AHEAD)          /* automatic interval: which windows may close at t */                   \
     X(collected, EXCHANGE, DEVICE, KEPT)      /* several ranks: what is exchanged is in its memory */                  \
-    X(exchanged, EXCHANGE, RANKS, KEPT)       /* ... and so is what comes of it */                                     \
-    X(packed, SHARE, DEVICE, KEPT)            /* ... this rank's values are in a bucket's value memory; UP */          \
-    X(shared, SHARE, VALUES, KEPT)            /* ... and so are all ranks' */                                          \
-    X(taken, SHARE, DEVICE, KEPT)             /* ... and in what the model reads: that memory is free */               \
+    X(exchanged, EXCHANGE, RANKS, KEPT)       /* what comes of it is there, too */                                     \
+    X(packed, SHARE, DEVICE, KEPT)            /* this rank's values are in a bucket's value memory; UP */              \
+    X(shared, SHARE, VALUES, KEPT)            /* all ranks' values are there */                                        \
+    X(taken, SHARE, DEVICE, KEPT)             /* they are in what the model reads: that memory is free */              \
     X(filled, STEP, DEVICE, BY_STEP)          /* residents' values of t are in the value memory, for a fetch */
 
 typedef struct zfi_timelines {

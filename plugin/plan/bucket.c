@@ -17,7 +17,7 @@ enum {
     MEMORY_ALIGN = 4096
 };
 
-/* What parameters of one bucket have in common. */
+/* Whether two parameters have what those of one bucket have in common. */
 static int is_of_kind(const zfi_param_t *a, const zfi_param_t *b) {
     return a->grad_dtype == b->grad_dtype && a->dtype == b->dtype && !((a->flags ^ b->flags) & ZF_PARAM_AVERAGE) &&
            a->group_index[0] == b->group_index[0] && a->group_index[1] == b->group_index[1];

@@ -55,7 +55,7 @@ typedef struct zfi_bucket {
 typedef struct zfi_buckets {
     uint32_t n;
     uint32_t n_holders;                    /* one, without experts: */
-    zfi_holders_t holders[ZFI_MAX_GROUPS]; /* ... those of group 0 */
+    zfi_holders_t holders[ZFI_MAX_GROUPS]; /* without experts one: the ranks of group 0 */
     uint32_t most_ranks;                   /* of any of them */
     int is_owner;                          /* each rank keeps a part of the state */
     zfi_bucket_t *all;                     /* [n] */
@@ -67,10 +67,10 @@ typedef struct zfi_buckets {
     uint64_t most_nbytes;                  /* of the largest */
     uint64_t arriving_nbytes;              /* the most that one exchange of parts brings */
     uint64_t parts_nbytes;                 /* is_owner: the most that a bucket takes as parts */
-    uint64_t values_nbytes;                /* ... and of the memory of values, with so many places: */
+    uint64_t values_nbytes;                /* of the memory of values, which has n_value_places */
     uint32_t n_value_places;               /* buckets b, b + n_value_places ... take turns; n: each has its own */
-    int values_wait;                       /* ... which is the host's: on the device one part at a time is on its way */
-    uint64_t staged_nbytes;                /* of the device's memory for values: all of theirs, or that part */
+    int values_wait;        /* value memory is the host's: on the device one part at a time is on its way */
+    uint64_t staged_nbytes; /* of the device's memory for values: all of theirs, or that part */
 } zfi_buckets_t;
 
 /* [control] places: of the transport's groups. wanted_nbytes = 0: ZFI_BUCKET_AUTO (config). ZF_ERR_MEMORY, nothing left

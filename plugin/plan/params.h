@@ -19,7 +19,7 @@ typedef struct zfi_param {
     uint32_t group;
     const zfi_group_rule_t *rule; /* the group's: AdamW, until zfi_rules_give() */
     uint32_t reduce_group[2];     /* process groups of its gradient, as the host numbers them; [1] = 0: no second one */
-    uint32_t group_index[2];      /* ... and as the transport does (ranks/groups.h) */
+    uint32_t group_index[2];      /* as the transport numbers them (ranks/groups.h) */
     int counts_in_norm;           /* in this rank's part of it */
     int ndim;
     int n_batch_axes;

@@ -11,15 +11,15 @@
 #include "plan/bucket.h"
 
 enum {
-    BUCKETS = 256,          /* of a whole model, about: so many launches publish all of it */
+    BUCKETS = 256,          /* of a whole model, about: as many launches publish all of it */
     LEAST_BUCKET = 1 << 18, /* bytes of one: less is not worth a launch */
     LEAST_RING = 8,
-    MOST_LAUNCHES = 64,     /* of run-ahead, ... */
-    LAUNCH_ELEMS = 1 << 18, /* ... each of so many selected elements at least */
+    MOST_LAUNCHES = 64,     /* launches of run-ahead */
+    LAUNCH_ELEMS = 1 << 18, /* selected elements of one launch, at least */
     RECORD_SHARE = 16,      /* the part of all elements that a part of an importance record may have sums */
     SHARE = 1024,           /* the part of all elements that a block may have, and neighbours together */
-    SMALL_SHARE = 256,      /* neighbours may have so much of a small model's, ... */
-    SMALL_LOT = 1 << 15,    /* ... up to these elements: a piece of work worth starting */
+    SMALL_SHARE = 256,      /* the part of a small model's elements that neighbours may have together */
+    SMALL_LOT = 1 << 15,    /* elements up to which SMALL_SHARE holds: a piece of work worth starting */
     LARGEST_CHUNK = 1 << 18,
     USUAL_CHUNK = 1 << 16,
     SMALLEST_CHUNK = 1 << 12,
@@ -56,7 +56,7 @@ static uint32_t n_selected(const zfi_config_t *config, const zfi_param_t *param,
     return k < (double)n_channels ? (uint32_t)k : n_channels;
 }
 
-/* Of what is here of a matrix. */
+/* The place of what is here of a matrix. */
 static void place(const zfi_param_t *param, zfi_matrix_t *out) {
     uint64_t row = (out->param_offset + out->held_first) / param->cols;
     int64_t first = zfi_param_batch_offset(param, row / param->rows) + (int64_t)(row % param->rows) * param->row_stride;
@@ -169,11 +169,11 @@ static uint64_t aligned(uint64_t n_elems) {
     return (n_elems + ZFI_STATE_ALIGN - 1) / ZFI_STATE_ALIGN * ZFI_STATE_ALIGN;
 }
 
-/* What may be resident, in the order of its claim: what the host declared, ... */
+/* The order in which parameters may be resident: those that the host declared, vectors, the rest; -1: not. */
 static int claim_of(const zfi_param_t *param) {
     if (param->home != ZF_HOME_PLUGIN)
         return param->home == ZF_HOME_RESIDENT ? 0 : -1;
-    return param->ndim - param->n_batch_axes <= 1 ? 1 : 2; /* ... vectors, and the rest */
+    return param->ndim - param->n_batch_axes <= 1 ? 1 : 2;
 }
 
 /* Ranks that keep the state of a parameter together. */
@@ -309,7 +309,7 @@ static void place_segment(layout_t *layout, uint32_t number, uint64_t offset, ui
     layout->state_at += n_elems;
 }
 
-/* What this rank owns of a matrix. */
+/* Places what this rank owns of a matrix. */
 static void place_matrix(layout_t *layout, uint32_t number) {
     zfi_matrix_t *matrix = &layout->plan->matrices[number];
     const zfi_param_t *param = &layout->params[matrix->param];

@@ -37,8 +37,8 @@
 #define ZFI_STATE_ALIGN 16u
 #define ZFI_NOT_OWNED UINT64_MAX
 
-/* What a rank owns of a matrix: elements [first, first + n), whole rows, which lie from `at` on in its part of the
- * bucket (bucket.h). */
+/* The slice of a matrix that a rank owns: elements [first, first + n), whole rows, which lie from `at` on in its part
+ * of the bucket (bucket.h). */
 typedef struct zfi_slice {
     uint64_t first, n, at;
 } zfi_slice_t;
@@ -55,7 +55,7 @@ typedef struct zfi_matrix {
     zfi_slice_t own;           /* this rank's state; all of it but where each rank keeps a part */
     uint64_t state_base;       /* index of its first element in w, m, v, the host's or the device's */
     uint64_t grad_offset;      /* elements from where a parameter's gradient begins on the device to this matrix's */
-    uint64_t held_first, held_rows; /* what of the visible values is here: from this element on, so many rows */
+    uint64_t held_first, held_rows; /* what of the visible values is here: from this element on, held_rows rows */
     uint32_t n_channels;
     uint32_t k;            /* selected channels after warm-up */
     uint64_t sel_base;     /* index into the device's compact arrays */
@@ -133,13 +133,13 @@ typedef struct zfi_plan {
     uint32_t max_close_chunks;           /* most chunks that close at one step and wait to be published */
     uint32_t bucket_chunks, ring_chunks; /* published together; in the device's ring */
     uint64_t n_elems;                    /* trainable, without padding */
-    uint64_t n_state_elems;              /* with padding, what the host has */
-    uint64_t n_resident_elems;           /* ... and the device, */
-    uint64_t n_resident_masters;         /* of which the first so many have a master of their own */
+    uint64_t n_state_elems;              /* elements that the host has, with padding */
+    uint64_t n_resident_elems;           /* elements that the device has */
+    uint64_t n_resident_masters;         /* of those, at the beginning: with a master of their own */
     uint64_t n_sel_elems, n_sel_grad_nbytes;
     uint64_t n_channels, n_index, n_sums, n_counts;
-    uint64_t record_sums;    /* importance records travel in parts of at most so many sums ... */
-    uint32_t n_record_parts; /* ... this many; 1 but for wide matrices of few rows, 0 where nothing is chosen */
+    uint64_t record_sums;    /* importance records travel in parts of at most this many sums */
+    uint32_t n_record_parts; /* parts of a record; 1 but for wide matrices of few rows, 0 where nothing is chosen */
     zfi_layer_t *layers;     /* [n_layers] of the slot pool */
     uint32_t n_layers, n_pieces;
     uint64_t pool_nbytes;
@@ -164,7 +164,7 @@ uint64_t zfi_slice_most(const zfi_matrix_t *matrix, int is_sharded, uint32_t n_r
 static inline uint32_t zfi_cohort_chunk(const zfi_plan_t *plan, uint32_t cohort, uint32_t i) {
     return plan->cohort_chunks[plan->cohorts[cohort].first_chunk + i];
 }
-/* Where element `element` (row-major) of a matrix lies in w, m, v, if this rank owns it; else ZFI_NOT_OWNED. */
+/* The index of element `element` (row-major) of a matrix lies in w, m, v, if this rank owns it; else ZFI_NOT_OWNED. */
 static inline uint64_t zfi_state_find(const zfi_matrix_t *matrix, uint64_t element) {
     uint64_t at = element - matrix->own.first; /* before it: wraps around */
     return at < matrix->own.n ? matrix->state_base + at : ZFI_NOT_OWNED;

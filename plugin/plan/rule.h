@@ -15,9 +15,9 @@ typedef struct zfi_group_rule {
     uint32_t number;             /* ZF_RULE_... */
     uint32_t n_moments;          /* 0, 1 (m) or 2 (m, v) */
     char name[64];               /* for the log, checkpoints and other ranks */
-    zf_rule_callback_t callback; /* of ZF_RULE_CALLBACK ... */
-    uint32_t group;              /* ... the group whose it is ... */
-    struct zfi_engine *engine;   /* ... and what its failure ends */
+    zf_rule_callback_t callback; /* of ZF_RULE_CALLBACK */
+    uint32_t group;              /* the group whose callback it is */
+    struct zfi_engine *engine;   /* the engine that its failure ends */
 } zfi_group_rule_t;
 
 /* [any-thread] The rule of a number below ZF_RULE_CALLBACK. */

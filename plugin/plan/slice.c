@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank has, and would have one unit more of. */
+/* The load of a rank, and with one unit more; the rank with the least gets the next unit. */
 typedef struct load {
     uint64_t n_elems;
     uint32_t rank;
@@ -16,8 +16,8 @@ typedef struct deal {
     const zfi_param_t *params;
     zfi_buckets_t *buckets;
     uint64_t most_ranks;
-    uint64_t *of_bucket; /* [buckets][most_ranks] elements so far ... */
-    uint64_t *of_values; /* [buckets][most_ranks] ... of what is not sharded */
+    uint64_t *of_bucket; /* [buckets][most_ranks] elements so far */
+    uint64_t *of_values; /* [buckets][most_ranks] the same of what is not sharded */
     uint64_t *of_cohort; /* [holders][n_cohorts + 1][most_ranks] the same of cohorts; the last: of what is resident */
     load_t *loads;       /* [most_ranks] scratch */
     uint8_t *is_next;    /* [most_ranks] the same */

@@ -25,7 +25,7 @@
 
 #include "instance/run.h"
 
-/* [control] Says what is kept of the sums of each bucket, and anew with another plan: before their memory is mapped.
+/* [control] Says what is kept of the sums of each bucket, and again with another plan: before their memory is mapped.
  * ZF_ERR_MEMORY; free is legal then, and after their memory is unmapped. */
 zf_status_t zfi_buffers_plan(zfi_ranks_t *ranks);
 void zfi_buffers_free(zfi_reduction_t *reduction);
@@ -34,7 +34,7 @@ void zfi_buffers_free(zfi_reduction_t *reduction);
  * handed over once all its parameters are final. final: 1, this one becomes so; -1, it is no more; 0, neither. Returns
  * how many buckets have one at the same time, so far. */
 uint32_t zfi_buffers_try(zfi_ranks_t *ranks, uint64_t call, uint32_t param, int final, int is_host_thread);
-/* So many, and one more, are mapped, and those that a host thread would wait for; never more than buckets. */
+/* As many, and one more, are mapped, and those that a host thread would wait for; never more than buckets. */
 zf_status_t zfi_buffers_need(zfi_ranks_t *ranks, uint32_t n, zf_error_t *err);
 
 /* The bucket has a buffer. The device stream waits until it is free; a host thread that writes it has to wait, too. */

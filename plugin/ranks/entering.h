@@ -3,7 +3,7 @@
  *
  * Model. Blocks (zfi_enter_block_t) are filled as on one rank, as many as reduction.blocks holds. Of their elements
  * each rank sends those that it owns, all blocks together, and no others; then they go up one by one. What is sharded
- * (stage 3) is in none of them: whoever owns a selected element updates it. */
+ * (stage 3) is in none of them: the owner of a selected element updates it. */
 #pragma once
 
 #include "instance/run.h"

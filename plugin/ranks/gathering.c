@@ -33,7 +33,7 @@ static const zfi_holders_t *holders_of(const zfi_gathering_t *gathering) {
     return &gathering->ranks->buckets->holders[gathering->holders];
 }
 
-/* What of a rank goes in this exchange, from or to `packed`. Returns all that it has. */
+/* Copies the stretches of a rank that go in this exchange from or to `packed`. Returns the bytes of all that it has. */
 static uint64_t walk(zfi_gathering_t *gathering, uint32_t rank, unsigned char *packed) {
     gathering->at = 0;
     gathering->packed = packed;

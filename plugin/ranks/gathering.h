@@ -32,7 +32,7 @@ struct zfi_gathering {
     int is_unpacking;
 };
 
-/* What a rank owns of a matrix; empty where those who exchange do not hold it. */
+/* The slice of a matrix that a rank owns; empty where those who exchange do not hold it. */
 static inline zfi_slice_t zfi_gathering_slice(const zfi_gathering_t *gathering, const zfi_matrix_t *matrix,
                                               uint32_t rank) {
     return matrix->holders == gathering->holders ? matrix->slices[rank] : (zfi_slice_t){0};
@@ -45,6 +45,6 @@ zf_status_t zfi_gathering_at_rest(zfi_gathering_t *gathering);
 /* [own threads: control] At a step. */
 zf_status_t zfi_gathering_by_control(zfi_gathering_t *gathering, int32_t purpose, uint64_t step);
 
-/* [hook] While the run rests. Where each rank keeps a part of the state, one that has nothing of a cohort does not count
- * its updates: so each matrix's count becomes the largest of any rank. */
+/* [hook] While the run rests. Where each rank keeps a part of the state, one that has nothing of a cohort does not
+ * count its updates: so each matrix's count becomes the largest of any rank. */
 zf_status_t zfi_gathering_counts(zfi_ranks_t *ranks, uint32_t *counts);

@@ -5,8 +5,8 @@
  * that hold what it holds, data parallel. The norm group are all ranks that train the model together; every other group
  * lies in it. A parameter may have a group of its own in place of group 0 (an expert's), and a second one: what its
  * first group has summed is then added up over that, so all of it hold the same (a LayerNorm under sequence
- * parallelism, an embedding tied over two pipeline stages). Each gradient counts once in the norm: sharded, by whoever
- * keeps it; else by the first rank of its group; and of a second group by the first rank.
+ * parallelism, an embedding tied over two pipeline stages). Each gradient counts once in the norm: sharded, by the rank
+ * that keeps it; else by the first rank of its group; and of a second group by the first rank.
  *
  * What ranks of a second group show has to be the same at every step, though their windows may not be, so such
  * parameters are resident. */

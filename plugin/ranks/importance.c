@@ -35,7 +35,7 @@ static int is_counted_by(const zfi_ranks_t *ranks, uint32_t matrix, uint32_t hol
     return ranks->plan->matrices[matrix].holders == holders && rank == counter_of(ranks, matrix);
 }
 
-/* ---- each rank's sums, to whoever counts them -------------------------------------------------------------------- */
+/* ---- each rank's sums, to the rank that counts them -------------------------------------------------------------- */
 
 /* Which numbers travel: values[i - first] is number i, and those in [first, end) are there. */
 typedef struct packing {

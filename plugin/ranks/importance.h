@@ -6,7 +6,7 @@
  *
  * Ranks are those that hold the matrix (plan/bucket.h): experts' sums travel after those of all, among their own.
  *
- * - At every step each rank sends its sums of a matrix to whoever counts it, which adds them by rising rank
+ * - At every step each rank sends its sums of a matrix to the rank that counts it, which adds them by rising rank
  *   (join_record): at most 8 bytes for each channel of what has something to choose.
  * - Importance and the measure of automatic windows are thus those of one rank, on the rank that counts. They are
  *   gathered once per choice, and for a checkpoint (join, join_at_rest).

@@ -26,7 +26,7 @@ static void copy(landing_t *landing) {
     landing->n = 0;
 }
 
-/* What this rank keeps of a parameter. */
+/* Lands what this rank keeps of a parameter. */
 static void land_param(const zfi_ranks_t *ranks, const zfi_param_t *param, const zfi_step_row_t *row,
                        landing_t *landing) {
     const zfi_plan_t *plan = ranks->plan;

@@ -15,7 +15,7 @@
  * every rank passes on the N parts of its place inside its node. So go sums at stage 0, and from stage 1 on published
  * values, parameters, selected channels' sums, importance, entering state and what is gathered at rest.
  *
- * One level is left for what is small (the norm, agreements), for sums of |gradient| on their way to whoever
+ * One level is left for what is small (the norm, agreements), for sums of |gradient| on their way to the rank that
  * counts them, which are added by rank (importance.h), and for groups other than 0. */
 #ifndef ZFI_NODES_H
 #define ZFI_NODES_H

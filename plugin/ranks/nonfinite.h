@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/ranks/nonfinite.h - whose gradient it was that made a step's sums not finite.
  *
- * Whoever sums a part sees what each rank sent (SUM_PARTS), and keeps one rank that sent Inf or NaN with the step's
- * row. Only where a step was found not to be finite, which all ranks know alike, they exchange what they kept, and each
- * says the lowest rank. Where the transport sums (nccl_native) nobody sees parts, and none is named. */
+ * The rank that sums a part sees what each rank sent (SUM_PARTS), and keeps one rank that sent Inf or NaN with the
+ * step's row. Only where a step was found not to be finite, which all ranks know alike, they exchange what they kept,
+ * and each says the lowest rank. Where the transport sums (nccl_native) nobody sees parts, and none is named. */
 #pragma once
 
 #include "instance/run.h"

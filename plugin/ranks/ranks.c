@@ -67,7 +67,7 @@ static void size_room(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_m
     reduction->n_blocks = (uint32_t)(n_full < ZFI_MOST_BLOCKS ? n_full : ZFI_MOST_BLOCKS);
 }
 
-/* What a transport reads and writes besides buckets. */
+/* Lays out what a transport reads and writes besides buckets. */
 static void lay_out(zfi_engine_t *engine, uint32_t n_ranks, zfi_reduction_t *reduction) {
     zfi_arena_t *arena = &reduction->arena;
     uint32_t most_ranks = zfi_groups_most_ranks(engine, &reduction->groups);
@@ -408,7 +408,7 @@ void *zfi_ranks_collect(zfi_engine_t *engine, uint32_t group, const void *own, u
     return all;
 }
 
-/* What a failed transport may still write to is left to it. */
+/* Frees it, but memory that a failed transport may still write to is left to it. */
 void zfi_ranks_drop(const zfi_engine_t *engine, void *all) {
     if (!zfi_ranks_holds_memory(engine))
         free(all);

@@ -43,9 +43,8 @@ uint64_t zfi_selected_stretches(const zfi_matrix_t *matrix, const uint32_t *inde
 
 /* Between the compact gradient and what travels: at once, or noted for the device to do. */
 typedef struct moving {
-    unsigned char *grad; /* the compact gradient, where the host finds it, ... */
-    const uint32_t
-        *index; /* ... and the selected channels. The device's list: the host's may not have followed a choice */
+    unsigned char *grad;   /* the compact gradient, where the host finds it */
+    const uint32_t *index; /* the selected channels. The device's list: the host's may not have followed a choice */
     unsigned char *all;    /* what travels, of all ranks */
     uint64_t from, packed; /* elements: of the present matrix from `grad` on, of what comes next from `all` on */
     int is_counting, is_unpacking;

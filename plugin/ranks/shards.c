@@ -68,7 +68,7 @@ zf_status_t zfi_shards_plan(zfi_ranks_t *ranks) {
     return ZF_OK;
 }
 
-/* So many buffers are mapped, and two in any case; never more than buckets. */
+/* As many buffers are mapped, and two in any case; never more than buckets. */
 static zf_status_t need_buffers(zfi_ranks_t *ranks, uint32_t n, zf_error_t *err) {
     zfi_shards_t *shards = ranks->shards;
     zf_status_t st = ZF_OK;
@@ -109,7 +109,7 @@ void zfi_shards_free(zfi_ranks_t *ranks) {
 
 /* ---- this rank's parts ------------------------------------------------------------------------------------------- */
 
-/* Where this rank's slice of a matrix is kept. */
+/* The place where this rank's slice of a matrix is kept. */
 static unsigned char *kept(const zfi_ranks_t *ranks, const zfi_matrix_t *matrix) {
     uint32_t number = ranks->buckets->of_param[matrix->param];
     return ranks->shards->arena.base + ranks->shards->all[number].at +
@@ -153,7 +153,7 @@ zf_status_t zfi_shards_keep(zfi_ranks_t *ranks) {
     return st;
 }
 
-/* Where the host finds a bucket that is fetched. */
+/* The memory where the host finds a bucket that is fetched. */
 static unsigned char *flat_of(const zfi_shards_t *shards, uint32_t number) {
     return shards->buffers[shards->all[number].buffer].arena.base;
 }

@@ -29,7 +29,7 @@
 
 /* [control] Says which parameters are sharded, those of more than whole_nbytes: before all else is made of them. */
 void zfi_shards_mark(const zfi_engine_t *engine, uint32_t whole_nbytes, zfi_param_t *params, uint32_t n);
-/* [control] Counts memory, once the plan is made, and anew with another one: its own, and that of published values,
+/* [control] Counts memory, once the plan is made, and again with another one: its own, and that of published values,
  * which whole parameters alone need. new maps it; free is legal after a failure of either. */
 zf_status_t zfi_shards_plan(zfi_ranks_t *ranks);
 zf_status_t zfi_shards_new(zfi_ranks_t *ranks, zf_error_t *err);

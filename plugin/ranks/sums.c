@@ -19,7 +19,8 @@
 #include "ranks/mirror.h"
 #include "ranks/nonfinite.h"
 
-/* Where each rank's slice of each matrix lies in the flat memory of its bucket, and in the parts; then a whole part. */
+/* Maps the places where each rank's slice of each matrix lies in the flat memory of its bucket, and in the parts; then
+ * a whole part. */
 zf_status_t zfi_sums_map_cut(zfi_ranks_t *ranks, zf_error_t *err) {
     zf_status_t st = zfi_memory_map_pinned(ranks, &ranks->mem->cut.arena, zfi_memory_cut_nbytes(ranks),
                                            "where slices travel to", err);
@@ -87,7 +88,7 @@ static void clear(zfi_engine_t *engine, unsigned char *parts, uint64_t nbytes) {
         memset(parts, 0, nbytes);
 }
 
-/* What travels for a bucket's sums, of all ranks that one level has. */
+/* The exchange of a bucket's sums, of all ranks that one level has. */
 static zfi_exchange_t exchange_of(const summing_t *it, int32_t purpose, uint32_t group) {
     const zfi_bucket_t *bucket = it->bucket;
     return (zfi_exchange_t){.purpose = purpose,

@@ -94,7 +94,7 @@ zfi_place_args_t zfi_value_pieces(const zfi_ranks_t *ranks, uint32_t bucket) {
     return listed(ranks, bucket, first[0], first[2] - first[0]);
 }
 
-/* Those of one rank are n_parts apart. */
+/* Lists this rank's pieces of a bucket: each part has one in turn, so those of one rank are n_parts entries apart. */
 zfi_place_args_t zfi_value_pieces_own(const zfi_ranks_t *ranks, uint32_t bucket, int are_resident) {
     const uint64_t *first = &ranks->reduction->first_listed[2 * bucket];
     uint64_t from = first[are_resident];

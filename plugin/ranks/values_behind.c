@@ -27,7 +27,7 @@ static const zfi_close_t *close_of(const zfi_clock_t *clock, uint32_t cohort) {
     return close;
 }
 
-/* Of the slice of its matrix, which begins at element `at` of the part. */
+/* Copies a segment of the slice of its matrix, which begins at element `at` of the part. */
 static void copy_segment(zfi_publishing_t *publishing, const zfi_segment_t *segment, uint64_t at, copying_t *copying) {
     zfi_engine_t *engine = publishing->engine;
     const zfi_chunk_t *chunk = &publishing->plan->chunks[segment->chunk];

@@ -13,7 +13,7 @@ typedef struct zfi_deferral {
     /* How many updates of a channel a window counts that has n applied gradients of the matrix. */
     uint32_t (*count)(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_matrix_t *matrix,
                       uint32_t channel, uint32_t n);
-    /* Floats of scratch that a chunk of so many elements needs; NULL: none. */
+    /* Floats of scratch that a chunk of n elements needs; NULL: none. */
     uint64_t (*scratch_elems)(uint64_t n_elems);
 } zfi_deferral_t;
 

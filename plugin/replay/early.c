@@ -20,7 +20,7 @@ typedef enum { NOTHING, RUNNING, DONE } phase_t;
 /* Of the step that is being filled: none of its gradients is final; some are; nothing (more) begins early. */
 typedef enum { OFF, EXPECTED, OPEN } stage_t;
 
-/* What became of a chunk's early replay. */
+/* The end of a chunk's early replay. */
 typedef struct result {
     phase_t phase;
     uint32_t spare;    /* but with NOTHING: it gets, or holds, the new state */
@@ -39,19 +39,19 @@ typedef struct queued {
 struct zfi_early {
     const zfi_replays_t *of;
     zfi_replay_view_t view;
-    zfi_timeline_t *arrived; /* ... and how far gradients are in their slots */
+    zfi_timeline_t *arrived; /* how far gradients are in their slots */
     /* The host's thread's: */
     uint32_t *n_open;   /* [n_chunks] segments whose gradient is not final */
-    uint32_t *open;     /* [n_chunks] chunks whose gradients are about to be sent ... */
-    uint32_t n_in_open; /* ... so many */
+    uint32_t *open;     /* [n_chunks] chunks whose gradients are about to be sent */
+    uint32_t n_in_open; /* how many of them */
     uint64_t n_queued;  /* since new() */
     uint32_t pause, paused;
     stage_t stage;
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t is_over;
-    queued_t *queue;        /* [n_chunks] by arrival ... */
-    uint32_t n;             /* ... so many */
+    queued_t *queue;        /* [n_chunks] by arrival */
+    uint32_t n;             /* how many of them */
     zfi_close_t *closes;    /* [n_cohorts] expected at this step; n_chunks = 0: does not close */
     zfi_step_row_t row;     /* expected: t, hyper, present, scalars */
     result_t *results;      /* [n_chunks] */
@@ -109,7 +109,7 @@ zf_status_t zfi_early_new(const zfi_replays_t *replays, zfi_early_t **out) {
 
 /* ---- the host's thread ------------------------------------------------------------------------------------------- */
 
-/* What closes at step t, numbered as it will be. */
+/* Notes what closes at step t, numbered as it will be. */
 static void expect_closes(zfi_early_t *early, uint64_t t) {
     const zfi_plan_t *plan = early->of->plan;
     const zfi_clock_t *clock = early->of->windows->clock;

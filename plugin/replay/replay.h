@@ -9,7 +9,7 @@ void zfi_replay_settings(const zfi_config_t *config, zfi_replay_view_t *out);
 /* [control] Of a bound run, for as long as it lives. */
 void zfi_replay_view(const zfi_replays_t *replays, zfi_replay_view_t *out);
 
-/* Floats of scratch that the replay of a chunk of so many elements needs; 0: none. */
+/* Floats of scratch that the replay of a chunk of n elements needs; 0: none. */
 uint64_t zfi_replay_scratch(const zfi_replay_view_t *view, uint64_t n_elems);
 
 typedef struct zfi_replayed {

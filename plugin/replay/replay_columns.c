@@ -82,7 +82,7 @@ static float *open_moments(const zfi_replay_columns_t *job, void *moments, float
     return scratch;
 }
 
-/* Of the segment's first element, as moments are rounded by it. */
+/* The index of the segment's first element, as moments are rounded by it. */
 static uint64_t first_index(const columns_t *columns) {
     const zfi_matrix_t *matrix = columns->matrix;
     return matrix->rounding_base + matrix->param_offset + columns->job->segment->matrix_offset;

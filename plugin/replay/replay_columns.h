@@ -17,7 +17,7 @@ typedef struct zfi_replay_columns {
     const zfi_replay_target_t *target;
 } zfi_replay_columns_t;
 
-/* Floats of scratch that a segment of so many elements needs. */
+/* Floats of scratch that a segment of n elements needs. */
 uint64_t zfi_replay_columns_scratch(uint64_t n_elems);
 
 /* [own threads] Selected columns: every slot's update; others: one update from the mean. Each with its own column's n,

@@ -4,7 +4,7 @@
 
 #include "instance/run.h"
 
-/* What a replay reads of a run: the arrays' comments are in run.h and plan.h. */
+/* The parts of a run that a replay reads: the arrays' comments are in run.h and plan.h. */
 typedef struct zfi_replay_view {
     const struct zfi_deferral *deferral; /* deferral.h */
     zfi_moments_t moments;               /* how they are kept */
@@ -23,7 +23,7 @@ typedef struct zfi_replay_view {
     const zfi_step_row_t *expected; /* in place of the row of its step, which is not known yet; NULL: none (early.h) */
 } zfi_replay_view_t;
 
-/* Where the pass works: the chunk's own state, or copies of it (export). */
+/* The memory that the pass works on: the chunk's own state, or copies of it (export). */
 typedef struct zfi_replay_target {
     float *w;                      /* [chunk elements] */
     void *m, *v;                   /* [chunk elements] moments as in the host's state; NULL where it has none */

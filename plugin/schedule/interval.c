@@ -15,7 +15,7 @@
 
 enum { SHORTEST = 3 }; /* steps of a window before a record of it can be asked */
 
-/* Of the matrices of a cohort, how many must have caught up. */
+/* The share of a cohort's matrices that must have caught up. */
 static const double ready_share = 0.5;
 
 /* ---- control ----------------------------------------------------------------------------------------------------- */

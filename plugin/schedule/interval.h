@@ -17,7 +17,7 @@ void zfi_interval_conclude(const zfi_clock_t *clock, const zfi_plan_t *plan, zfi
 zf_status_t zfi_interval_decide(zfi_engine_t *engine, uint32_t n_cohorts, const zfi_clock_t *clock,
                                 const zfi_selection_t *sel, zfi_step_row_t *row);
 
-/* [control] FLUSH: all windows open anew. Without an automatic interval nothing happens, here and in resume. */
+/* [control] FLUSH: all windows open again. Without an automatic interval nothing happens, here and in resume. */
 void zfi_interval_restart(const zfi_plan_t *plan, zfi_selection_t *sel);
 
 /* [control] A save, or a load, at rest after step t: both measures begin with the next record. */

@@ -61,7 +61,7 @@ static void collect(reading_t *reading, uint32_t number, uint64_t first, uint64_
     zfi_list_add(&state->engine->to_device, zfi_op_launch(ZFI_KERNEL_READ_PLACE, place, sizeof *place));
 }
 
-/* Where the host's threads can read it; first: of what is held. */
+/* Digests a stretch in place, which the host's threads can read; first: of what is held. */
 static uint64_t digest_here(const zfi_kernels_t *kernels, const zfi_matrix_t *matrix, uint64_t first, uint64_t n) {
     const zfi_place_t *place = &matrix->place;
     uint64_t sum = 0, m, base = matrix->param_offset + matrix->held_first;

@@ -175,7 +175,7 @@ int zfi_beside_try_rename(int parent_fd, const char *base, const char *name) {
 void zfi_beside_remove(int parent_fd, const char *name, DIR *dir, zfi_sync_t *sync) {
     const struct dirent *entry;
     if (flock(dirfd(dir), LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
-        return; /* somebody reads it: the next save removes it */
+        return; /* another process reads it: the next save removes it */
     rewinddir(dir);
     while ((entry = readdir(dir)))
         if (zfi_beside_is_file(entry->d_name) && strcmp(entry->d_name, ZFI_BESIDE_MARK) != 0)
@@ -208,7 +208,7 @@ static void clear_one(int parent_fd, const char *base, const char *name, zfi_syn
         close(fd);
 }
 
-/* Opened anew, so that it has a place of its own. */
+/* Opened again, so that it has a place of its own. */
 static DIR *open_again(int fd) {
     int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = again < 0 ? NULL : fdopendir(again);

@@ -15,7 +15,7 @@
  *         the file system has no locks, nothing that another process may be using is removed.
  *
  * What a killed process left is removed by the next save to the same path. A checkpoint that is aside while none is at
- * the path is the only one: whoever comes next puts it back, and nobody removes it. */
+ * the path is the only one: the next save or load puts it back, and nothing removes it. */
 #pragma once
 
 #include <dirent.h>
@@ -51,7 +51,7 @@ int zfi_beside_try_rename(int parent_fd, const char *base, const char *name);
 int zfi_beside_mark(int dir_fd, zfi_beside_t what, const char *name, const char *base, zfi_sync_t *sync);
 void zfi_beside_unmark(int dir_fd);
 /* Removes a checkpoint's files, then the directory; whatever else is in it stays, and the directory with it. Keeps
- * everything where somebody holds a lock. The caller's own lock on dir is given up. */
+ * everything where another process holds a lock. The caller's own lock on dir is given up. */
 void zfi_beside_remove(int parent_fd, const char *name, DIR *dir, zfi_sync_t *sync);
 /* The caller holds the lock on the parent directory, and there is nothing to put back. Removes what killed processes
  * left. Fails only for want of memory. */

@@ -3,10 +3,10 @@
  *
  * Everything is done relative to the parent directory, which is opened once: a change of the working directory in the
  * middle of a save does no harm. A save writes beside the path (state/beside.h) and takes the path's place in one
- * renameat2(RENAME_EXCHANGE); where the file system cannot do that, in two renames, and whoever comes between them
- * finds the former checkpoint aside. If the process was killed there, a load puts it back; so does a save, which then
- * fails once, since it would replace what its host has not seen. A reader holds the directory that it opened under a
- * shared lock, so that its files stay until it is done. Saves of several processes to one path each write their own
+ * renameat2(RENAME_EXCHANGE); where the file system cannot do that, in two renames, and a process that comes between
+ * them finds the former checkpoint aside. If the process was killed there, a load puts it back; so does a save, which
+ * then fails once, since it would replace what its host has not seen. A reader holds the directory that it opened under
+ * a shared lock, so that its files stay until it is done. Saves of several processes to one path each write their own
  * directory and take turns at the end: a lock on the parent directory guards that, and the last one stays. */
 #include <errno.h>
 #include <fcntl.h>
@@ -126,7 +126,7 @@ static void directory_close(zfi_store_t *store) {
 
 /* ---- the former checkpoint --------------------------------------------------------------------------------------- */
 
-/* What is at the path: its descriptor and its entries, opened before anything is replaced. */
+/* The checkpoint at the path: its descriptor and its entries, opened before anything is replaced. */
 typedef struct former {
     DIR *dir;                   /* NULL: there is nothing */
     char name[ZFI_BESIDE_NAME]; /* where it lies once it is replaced */

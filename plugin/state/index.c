@@ -95,7 +95,7 @@ zf_status_t zfi_header_check(zfi_store_t *store, const zfi_saved_t *saved, uint3
 
 /* ---- the index as text ------------------------------------------------------------------------------------------- */
 
-/* What it was saved with: for readers. A load does not look at it. */
+/* The configuration of the run, for readers. A load does not look at it. */
 static void print_config(zfi_text_t *text, const zfi_config_t *config) {
     const char *before = "";
     char name[128], value[256];

@@ -164,7 +164,7 @@ static zf_status_t read_counts(const zfi_loader_t *loader, uint32_t p, const zfi
     return st;
 }
 
-/* Values are put to where they belong. into = NULL: what this rank keeps is checked. */
+/* Reads what this rank keeps of every tensor into a run; with into = NULL the values are checked alone. */
 static zf_status_t read_saved(zfi_loader_t *loader, const zfi_state_t *into, zf_error_t *err) {
     zf_status_t st = ZF_OK;
     for (uint32_t p = 0; p < loader->saved.n_params && !st; p++) {
@@ -340,8 +340,8 @@ static zf_status_t check_tensors(zfi_loader_t *loader, zf_error_t *err) {
     return zfi_together_meet(loader->together, st, err);
 }
 
-/* Where no rank's store has all of them. A rank whose store fails before the hosts may exchange bytes keeps nobody
- * waiting for it there. */
+/* Checks tensors of which no rank's store has all. A rank whose store fails before the hosts may exchange bytes keeps
+ * nobody waiting for it there. */
 static zf_status_t check_own(zfi_loader_t *loader, zf_error_t *err) {
     zf_status_t st = zfi_together_meet(loader->together, zfi_own_want(loader, err), err);
     if (!st)
@@ -349,7 +349,7 @@ static zf_status_t check_own(zfi_loader_t *loader, zf_error_t *err) {
     return st ? st : zfi_own_agree(loader, read_saved(loader, NULL, err), err);
 }
 
-/* What every rank must find alike. */
+/* Every rank must find the same. */
 typedef struct found {
     uint32_t part, index_crc; /* of one part one index */
     uint32_t flags, continues, n_params, n_missing;
@@ -413,7 +413,7 @@ static uint32_t *keep_checksums(const zfi_saved_t *saved) {
     return out;
 }
 
-/* What the checkpoint and this run say by themselves. */
+/* Compares the checkpoint with this run, without the other ranks. */
 static zf_status_t compare_run(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) {
     zf_status_t st = check_looked(loader, err);
     if (!st)

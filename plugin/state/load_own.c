@@ -15,7 +15,7 @@ static int is_read_whole(const zfi_loader_t *loader, uint32_t p) {
            zfi_spread_is_gathered(&loader->run->ranks, loader->together, loader->ids[p]);
 }
 
-/* What of a matrix is read: elements of it. */
+/* The elements of a matrix that are read. */
 static zfi_slice_t range_of(const zfi_loader_t *loader, uint32_t p, uint32_t number) {
     const zfi_matrix_t *matrix = &loader->run->plan.matrices[number];
     return is_read_whole(loader, p) ? (zfi_slice_t){.n = matrix->rows * matrix->cols} : matrix->own;

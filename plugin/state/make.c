@@ -71,7 +71,7 @@ static zf_status_t plan(zfi_run_t *run, zf_error_t *err) {
     return zfi_run_plan(&run->ranks, err);
 }
 
-/* What is sharded has moved, so the tables follow. */
+/* Sharded parameters have moved, so the tables follow. */
 static zf_status_t keep_shards(zfi_run_t *run) {
     zf_status_t st = run->shards.all ? zfi_shards_keep(&run->ranks) : ZF_OK;
     return st || !run->shards.all ? st : zfi_tables_place(&run->side, NULL);

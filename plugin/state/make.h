@@ -4,7 +4,8 @@
 
 #include "instance/run.h"
 
-/* [control] The plan of the buckets that there are, and what ranks exchange by it: counted, and anew with each call. */
+/* [control] The plan of the buckets that there are, and what ranks exchange by it: counted, and again with each call.
+ */
 zf_status_t zfi_run_plan(zfi_ranks_t *ranks, zf_error_t *err);
 
 /* [control] A run of these parameters: plan, memory, windows, workers. Takes params over, also on failure.

@@ -109,7 +109,7 @@ static unsigned char *make_header(writer_t *writer, uint32_t number) {
 
 /* ---- data -------------------------------------------------------------------------------------------------------- */
 
-/* What a block has of an array of parameter p. */
+/* The values of a block in an array of parameter p. */
 typedef struct piece {
     uint32_t p, number; /* number: the run's, of the block */
     zfi_saved_array_t array;
@@ -147,7 +147,7 @@ static zf_status_t get_values(writer_t *writer, const piece_t *piece, uint64_t f
                      zfi_saved_name(piece->array), param->name, piece->at + first + bad);
 }
 
-/* What this rank writes of a block. */
+/* Writes this rank's share of a block. */
 static zf_status_t write_block(writer_t *writer, const piece_t *piece, zf_error_t *err) {
     uint64_t most = ZFI_STATE_BLOCK / zfi_saved_elem_nbytes(piece->array), first, end;
     zf_status_t st = ZF_OK;
@@ -266,7 +266,7 @@ static zf_status_t write_files(writer_t *writer, uint64_t file_nbytes, zf_error_
     return st;
 }
 
-/* What was written becomes a checkpoint. */
+/* Makes a checkpoint of the files. */
 static zf_status_t finish(writer_t *writer, zf_state_report_t *report, zf_error_t *err) {
     zf_status_t st = write_index(writer, err);
     if (!st)
@@ -315,7 +315,7 @@ static zf_status_t open_writer(writer_t *writer, const zfi_save_args_t *args, zf
     return zfi_reader_open(run, 1, "state", &writer->reader, err);
 }
 
-/* What ranks know apart. */
+/* Joins counts and importance, of which each rank knows a part. */
 static zf_status_t join_ranks(const zfi_state_t *state, zf_error_t *err) {
     zf_status_t st = zfi_gathering_counts(state->ranks, state->host->n);
     if (st)

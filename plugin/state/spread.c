@@ -85,8 +85,8 @@ static void walk_shares(zfi_gathering_t *gathering, uint32_t rank) {
             zfi_gathering_pass(gathering, &shares->all[rank * shares->n + i], sizeof *shares->all);
 }
 
-/* Where each writes its own slices: those who hold a parameter have its checksum, which with experts are not those that
- * have a checkpoint. */
+/* Joins checksums where each rank writes its own slices, over those that hold a parameter: with experts they are not
+ * those that have a checkpoint. */
 static zf_status_t join_apart(zfi_ranks_t *ranks, const uint32_t *ids, zfi_together_t *together, zfi_saved_t *saved,
                               zf_error_t *err) {
     shares_t shares = {.ids = ids, .together = together, .n = (uint64_t)saved->n_params * ZFI_SAVED_ARRAYS};

@@ -30,7 +30,7 @@ int zfi_spread_is_gathered(const zfi_ranks_t *ranks, const zfi_together_t *toget
 void zfi_spread_share(const zfi_ranks_t *ranks, zfi_saved_array_t array, uint64_t n, uint32_t matrix,
                       const zfi_together_t *together, uint64_t *out_first, uint64_t *out_end);
 
-/* [any-thread] Bytes of a tensor, with so many of it behind them, count in a checksum of this rank's shares. */
+/* [any-thread] Bytes of a tensor, with behind_nbytes of it behind them, count in a checksum of this rank's shares. */
 void zfi_spread_add(uint32_t *crc, const void *bytes, uint64_t nbytes, uint64_t behind_nbytes);
 /* [control] The checksums of every tensor's shares (own: in tensor->crc) become those of the tensors. ids: the run's
  * numbers of the parameters. Collective, after a meeting. */

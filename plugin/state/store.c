@@ -28,7 +28,7 @@ static zf_status_t host_begin(zfi_store_t *store, zf_error_t *err) {
     return rc ? host_error("begin", store->blob, rc, 0, store->blob_nbytes, err) : ZF_OK;
 }
 
-/* What others keep: before the offset. */
+/* Passes over what others keep, before the offset. */
 static zf_status_t host_skip(zfi_store_t *store, uint64_t offset, zf_error_t *err) {
     uint64_t nbytes = offset - store->at;
     int32_t rc = nbytes ? store->host.write(store->host.ctx, NULL, nbytes) : 0;

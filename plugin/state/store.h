@@ -16,11 +16,11 @@ enum { ZFI_BLOB_NAME = 64 };
 typedef struct zfi_store {
     const struct zfi_store_ops *ops;
     zf_state_store_t host;
-    char *path;         /* directory ... */
-    const char *base;   /* ... its last name, in path */
-    char tmp_name[256]; /* ... save: the directory that is written, beside it */
-    unsigned mode;      /* ... save: of the directory that is replaced, 0 = there is none */
-    int is_aside;       /* ... load: path is missing, and the former checkpoint lies beside it */
+    char *path;         /* of a directory; NULL: a store of the host's */
+    const char *base;   /* its last name, in path */
+    char tmp_name[256]; /* save: the directory that is written, beside path */
+    unsigned mode;      /* save: of the directory that is replaced, 0 = there is none */
+    int is_aside;       /* load: path is missing, and the former checkpoint lies beside it */
     int parent_fd, dir_fd, blob_fd;
     zfi_sync_t sync;
     char blob[ZFI_BLOB_NAME]; /* being written, or open for reading */
@@ -73,8 +73,8 @@ typedef struct zfi_store_ops {
 } zfi_store_ops_t;
 
 extern const zfi_store_ops_t zfi_store_directory; /* state/dir.c */
-/* A copy of path without links, "." or slashes at its end, whoever says it; of what is not there, as far as its parent
- * goes. To be freed; NULL without memory. */
+/* A copy of path without links, "." or slashes at its end, which any rank gives; of what is not there, as far as its
+ * parent goes. To be freed; NULL without memory. */
 char *zfi_store_plain_path(const char *path);
 zf_status_t zfi_directory_open_save(zfi_store_t *store, const char *path, zf_error_t *err);
 zf_status_t zfi_directory_join_save(zfi_store_t *store, const char *path, const char *tmp_name, zf_error_t *err);

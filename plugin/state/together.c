@@ -10,7 +10,7 @@
 #include "base/timeline.h"
 #include "ranks/ranks.h"
 
-/* What a rank says in a round. */
+/* The words of a rank in a round. */
 typedef struct zfi_said {
     uint32_t place; /* the meeting at which it is; 0: at work */
     int32_t status, scope;

@@ -3,8 +3,8 @@
  *
  * Model. A save or load is a few pieces of work with a meeting after each. At a meeting every rank says how its piece
  * went; if one failed, all fail, with its message. Work may take longer than the deadline of an exchange. So ranks make
- * rounds: whoever works joins one now and then (tick), whoever waits at the meeting joins all, and the meeting is over
- * with the round in which everyone is there. A rank that dies is missed by the round after.
+ * rounds: a rank at work joins one now and then (tick), a rank that waits at the meeting joins all, and the meeting is
+ * over with the round in which everyone is there. A rank that dies is missed by the round after.
  *
  * What is exchanged besides goes to those whose checkpoint it is. With one rank a meeting is nothing. All of it is
  * [hook], between steps. */
@@ -12,7 +12,7 @@
 
 #include "instance/engine.h"
 
-/* Of a model that several instances train, which part; n = 0: all of it. */
+/* A part of a model that several instances train; n = 0: all of it. */
 typedef struct zfi_part {
     uint32_t number, n;
 } zfi_part_t;

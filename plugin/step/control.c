@@ -27,7 +27,7 @@ static void copy_up(zfi_engine_t *engine, void *to, const void *from, uint64_t n
     atomic_fetch_add(&engine->count.up_enter_nbytes, nbytes);
 }
 
-/* Of every matrix, the first n_enter of an array that is indexed by position. */
+/* Copies of every matrix the first n_enter of an array that is indexed by position. */
 static void copy_entering(const zfi_state_t *state, uint32_t *to, const uint32_t *from) {
     for (uint32_t i = 0; i < state->plan->n_matrices; i++) {
         uint64_t base = state->plan->matrices[i].index_base;
@@ -53,7 +53,7 @@ static zf_status_t send_lists(const zfi_state_t *state, const zfi_step_row_t *ro
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
 
-/* The staged block, of so many elements, goes up and is taken. */
+/* The staged block, of n elements, goes up and is taken. */
 static zf_status_t send_block(const zfi_state_t *state, const zfi_enter_block_t *block, uint32_t n_elems) {
     zfi_engine_t *engine = state->engine;
     uint32_t n_arrays = zfi_enter_arrays(state->n_moments);

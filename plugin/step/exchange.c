@@ -105,7 +105,8 @@ static zf_status_t find_edited_bands(const zfi_state_t *state, uint32_t number) 
     return st;
 }
 
-/* What is there, what the plugin wrote last, round(w); and w. So few that the exchange buffer holds all four. */
+/* The values there, those that the plugin wrote last, round(w); and w. So few that the exchange buffer holds all four.
+ */
 typedef struct compared {
     unsigned char *visible, *shown, *due;
     float *w;
@@ -248,7 +249,7 @@ static int has_selection(const zfi_selection_t *sel, const zfi_matrix_t *matrix)
     return sel->last_choice != 0 && matrix->k != 0;
 }
 
-/* Where element i of selected position `pos`, of those here, lies: in the compact arrays, and in the matrix. */
+/* The index of element i of selected position `pos`, of those here, lies: in the compact arrays, and in the matrix. */
 static uint64_t compact_of(const zfi_matrix_t *matrix, uint32_t pos, uint64_t i) {
     return matrix->channels_are_rows ? pos * matrix->cols + i : i * matrix->k + pos;
 }

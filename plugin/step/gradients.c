@@ -50,7 +50,7 @@ static void take_statistics(const zfi_device_side_t *side, const zfi_batch_t *ba
 
 /* ---- the down stream --------------------------------------------------------------------------------------------- */
 
-/* What this rank keeps of it. Returns the bytes. */
+/* Copies what this rank keeps of it. Returns the bytes. */
 static uint64_t copy_gradient(const zfi_device_side_t *side, const zfi_slots_t *slots, const zfi_step_row_t *row,
                               const zfi_gradient_t *gradient) {
     const zfi_param_t *param = &side->params[gradient->param];

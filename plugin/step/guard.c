@@ -39,7 +39,7 @@ static void check_cohort(const zfi_device_side_t *side, uint32_t cohort, uint32_
     add_check(side->engine, side->dev, from, to - from, how);
 }
 
-/* The device writes parameters [first, end) again, until it finds anew that they differ. */
+/* The device writes parameters [first, end) again, until a check finds that they differ. */
 static void free_params(const zfi_device_side_t *side, uint32_t first, uint32_t end) {
     zfi_list_end_copy(&side->engine->to_device);
     zfi_list_add(&side->engine->to_device, zfi_op_fill(side->dev->head.is_foreign + first, end - first));

@@ -9,14 +9,14 @@
  * difference stays. With on_overwrite = ask checks come when the host asks for them only, and what they find is
  * forgotten again unless the host wants it left alone.
  *
- * With hold, checks are made all the same, no call fails, and each check decides anew: what was written back is
+ * With hold, checks are made all the same, no call fails, and each check decides again: what was written back is
  * written again. A parameter that a write left out is behind until it is announced: on the host its masters went on.
  *
  * Which elements those are, only a second copy tells (zfi_keeps_shown): with ask or hold, where the device's memory is
  * the host's, every kernel writes it too, of matrices of which this rank owns some. Elsewhere a digest of each band of
- * rows is kept (zfi_keeps_bands), and taken anew, sealed, behind the kernels that wrote. Bands tell what was written if
- * their sum is the matrix's digest: if they were sealed while all showed what the plugin wrote. What is foreign is not
- * sealed.
+ * rows is kept (zfi_keeps_bands), and taken again, sealed, behind the kernels that wrote. Bands tell what was written
+ * if their sum is the matrix's digest: if they were sealed while all showed what the plugin wrote. What is foreign is
+ * not sealed.
  *
  * Cost: one read of the visible values per step on the device, and of those that are published at a fetch; 16 bytes of
  * device memory per matrix. The copy: one more write per visible write, and as many bytes as the parameters have. The
@@ -36,7 +36,7 @@ void zfi_guard_check_closes(const zfi_device_side_t *side, const zfi_close_t *cl
                             uint32_t end);
 
 /* [hook] The device stream, where bands are kept: those of all matrices are sealed; or of matrices [first, end) that a
- * close has written. Whoever waits for what was written waits for this, too. */
+ * close has written. A wait for what was written is a wait for this, too. */
 void zfi_guard_seal(const zfi_device_side_t *side);
 void zfi_guard_seal_close(const zfi_device_side_t *side, const zfi_close_t *close, uint32_t first, uint32_t end);
 
@@ -48,11 +48,11 @@ uint32_t zfi_guard_next_foreign(const uint8_t *overwritten, uint32_t n_params, u
  * and none of them is foreign, until the next check. The device is idle. */
 void zfi_guard_look(const zfi_device_side_t *side, uint32_t first, uint32_t end);
 void zfi_guard_forget(const zfi_device_side_t *side, uint32_t first, uint32_t end);
-/* ... or this one is foreign, though a look may not have found it. */
+/* Marks this one as foreign, though a look may not have found it. */
 void zfi_guard_find(const zfi_device_side_t *side, uint32_t param);
 
 /* [control] The device stream: what parameters [first, end) show counts as written by the plugin; none is foreign. The
- * host writes none of it before the stream has come here: whoever calls this waits for the stream. */
+ * host writes none of it before the stream has come here: the caller waits for the stream. */
 void zfi_guard_accept(const zfi_device_side_t *side, uint32_t first, uint32_t end);
 /* [control] The same of matrices [first, end) of one parameter. Its other matrices are looked at, where the run checks
  * by itself or the parameter was foreign. */

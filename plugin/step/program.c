@@ -71,7 +71,7 @@ static void show_entered(zfi_run_t *run) {
     zfi_publish_note(run->engine, &run->writes, &run->writes.entered);
 }
 
-/* Each launch is sent before the next one is added, so that whoever fetches its parameters need not wait for others.
+/* Each launch is sent before the next one is added, so that a fetch of its parameters need not wait for others.
  * Where ranks own parts of the gradient of selected channels, it waits for the last bucket's where it has some of it.
  */
 static void update_by_launches(zfi_run_t *run, uint64_t t) {

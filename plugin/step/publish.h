@@ -15,7 +15,7 @@ void zfi_publish_note(zfi_engine_t *engine, zfi_writes_t *writes, uint64_t *out_
  * waiting for room, as well. */
 void zfi_publish_now(zfi_publishing_t *publishing, const zfi_close_t *close);
 void zfi_publish_due(zfi_publishing_t *publishing);
-/* Where nothing is ever due at the end of a step. */
+/* Does nothing, where nothing is ever due at the end of a step. */
 void zfi_publish_nothing(zfi_publishing_t *publishing);
 /* [hook] What was published anywhere, and what is resident, is shown on this rank. Which cohorts that were is
  * forgotten: a fetch waits for all. */

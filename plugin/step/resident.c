@@ -25,7 +25,7 @@ void zfi_resident_update(const zfi_device_side_t *side, uint64_t t, uint32_t fir
                                   .first_segment = plan->n_segments + from,
                                   .end_segment = plan->n_segments + to,
                                   .key = zfi_rounding_key(t)};
-    if (plan->n_resident) /* counts move with every rank's, whoever has the elements */
+    if (plan->n_resident) /* counts move with every rank's, on all of them */
         zfi_list_add(&side->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
 }
 

@@ -14,7 +14,8 @@ Rules, each named as the violations name it:
   serial   what the tests labelled "serial" are made of starts no thread: the thread sanitizer does not run them
   rule     the files that name an update rule are those that CONTRIBUTING.md lists at "An update rule"
   most     plugin/: how often COUNTS finds what should become rare; zfplugin.torch: the attributes of its largest class, the keywords of its
-           largest constructor, those that it takes out of `**` among them. No more than structure_known.txt says
+           largest constructor, those that it takes out of `**` among them; comments that do not begin with a verb or a noun, or that continue
+           another, and WORDS. No more than structure_known.txt says
 
 structure_known.txt beside this file lists the violations that are still there. The list may only shrink: what is not on it
 fails, and so does a line of it that nothing violates any more. Its lines "most" are limits, which may only fall.
@@ -36,6 +37,7 @@ COUNTS = {
         re.compile(r"zfi_is_mean|zfi_config_defers_nothing|zfi_config_publishes_at_fetch|config[.>-]+publish_lag"), False,
         ("config", "instance")),
 }
+WORDS = ("anew", "so many", "whoever", "somebody")
 SUFFIXES = {".c", ".h", ".cu", ".cuh"}
 
 
@@ -169,8 +171,28 @@ def check_rule(root):
     yield from (f"rule {path}: CONTRIBUTING.md lists it, and it names no update rule" for path in listed - found)
 
 
+def comments_of(path, text):
+    """Comments of C and CUDA; of Python those behind # and docstrings."""
+    if path.suffix != ".py":
+        found = re.findall(r"/\*(.*?)\*/", text, re.DOTALL)
+    else:
+        found = re.findall(r"(?<!['\"])#\s?(.*)", text) + re.findall(r'"""(.*?)"""', text, re.DOTALL)
+    return [re.sub(r"\s*\n\s*\*? ?", " ", comment).strip() for comment in found]
+
+
+def counts_of_english(root):
+    paths = [path for folder in ("plugin", "kernels", "abi/include", "bindings", "lib") for path in (root / folder).rglob("*")
+             if path.suffix in SUFFIXES | {".py"}]
+    texts = [(path, path.read_text(encoding="utf-8")) for path in sorted(paths)]
+    comments = [comment for path, text in texts for comment in comments_of(path, text)]
+    return {"comments that begin with What, Where or Of": sum(1 for c in comments if re.match(r"(What|Where|Of)\b", c) and "?" not in c),
+            "comments that continue another": sum(1 for c in comments if re.match(r"\.\.\.", c)),
+            f"lines with one of the words {', '.join(WORDS)}": sum(
+                1 for _, text in texts for line in text.splitlines() if re.search(rf"\b({'|'.join(WORDS)})\b", line, re.IGNORECASE))}
+
+
 def counts(root):
-    found = counts_of_classes(root)
+    found = counts_of_classes(root) | counts_of_english(root)
     for what, (pattern, is_of_files, free) in COUNTS.items():
         texts = [text for path, text in sources(root, "plugin") if room_of(path) not in free]
         lines = [sum(1 for line in text.splitlines() if pattern.search(line)) for text in texts]
@@ -271,7 +293,9 @@ def self_test():
         package.mkdir(parents=True)
         (package / "a.py").write_text("class A:\n    def __init__(self, params, a, *, b=1, **more):\n        self.x = self.y = more.pop('c', a)\n"
                                       "class B(A):\n    def f(self):\n        self.z, self.z = self.x, 1\n", encoding="utf-8")
-        if list(counts(Path(folder)).values()) != [2, 3, 2, 2, 1]:
+        (package / "b.py").write_text('"""What it is."""\n# ... of it\nx = 1  # Where is it?\n# whoever: so many\n', encoding="utf-8")
+        (Path(folder) / "plugin/plan/b.c").write_text("/* Of a: */\n/* ... anew */\n/* offset */\n", encoding="utf-8")
+        if list(counts(Path(folder)).values()) != [2, 3, 2, 2, 2, 2, 2, 1]:
             print(f"counted {counts(Path(folder))}")
             failed = 1
     if judge({"a", "b"}, {"b", "c"}, {"x": 2, "y": 3}, {"x": 2, "y": 2}) != [

@@ -86,8 +86,8 @@ typedef struct zf_rule_update {
     uint32_t reserved0;
     uint64_t n; /* number of this update of these elements, from 1 */
     uint64_t n_elems;
-    uint64_t first;        /* element i is number first + i of the parameter, in row-major order of its shape, ... */
-    const uint64_t *index; /* ... or where it is not NULL, number index[i] */
+    uint64_t first;        /* element i is number first + i of the parameter, in row-major order of its shape */
+    const uint64_t *index; /* unless NULL: element i is number index[i] */
     float *w;              /* [n_elems] master weights, in/out */
     float *m, *v;          /* [n_elems] moments, in/out; NULL beyond n_moments; zero before the first update */
     const float *g;        /* [n_elems] gradient, unscaled and clipped; NULL never */
@@ -119,7 +119,7 @@ typedef struct zf_group_decl {
 #define ZF_PARAM_NOT_IN_NORM 16u /* does not count in the gradient norm (a tensor-parallel duplicate) */
 #define ZF_PARAM_AVERAGE 32u     /* several ranks: its gradient is their average, not their sum */
 
-/* Where a parameter is updated. With state_mib = all everything is resident, whatever is asked for. */
+/* The place where a parameter is updated. With state_mib = all everything is resident, whatever is asked for. */
 #define ZF_HOME_PLUGIN 0   /* the plugin's choice: [zenflow] topk_ratio of its channels at every step on the device */
 #define ZF_HOME_RESIDENT 1 /* all of it at every step on the device, where its state is */
 #define ZF_HOME_HOST 2     /* by the host's threads alone: no channel is selected */
@@ -179,7 +179,7 @@ typedef struct zf_param_item {
     uint32_t id;
     uint32_t flags; /* none is known: 0 */
     uint32_t reserved0;
-    /* Of a parameter with batch axes: the matrices [first_batch, first_batch + n_batches); 0, 0 = all. One that lives
+    /* The matrices [first_batch, first_batch + n_batches) of a parameter with batch axes; 0, 0 = all. One that lives
      * as shards (zf.shards/0) is named whole: a range is ZF_ERR_UNSUPPORTED_FIELD. */
     uint32_t first_batch;
     uint32_t n_batches;
@@ -209,7 +209,7 @@ typedef struct zf_grad_item { /* exactly one of PART, TOTAL; at most one of MORE
     uint32_t reserved0;
     const zf_tensor_t *tensor; /* same shape as the parameter, declared gradient dtype; memory borrowed until the done
                                 * fence */
-    /* Of a parameter with batch axes: the matrices [first_batch, first_batch + n_batches) of the same tensor, no others
+    /* The matrices [first_batch, first_batch + n_batches) of a parameter with batch axes, of the same tensor; no others
      * are read; 0, 0 = all. With LAST and without parts before; ranges of one step must adjoin, from either end, and be
      * complete at step. */
     uint32_t first_batch;
@@ -267,8 +267,8 @@ typedef struct zf_step_report { /* output struct: of one step; sums over steps a
     uint32_t n_present;       /* parameters that had a gradient */
     double grad_norm;         /* unscale * sqrt(sum of squares), before clipping */
     double clip_factor;
-    uint32_t n_missing;     /* parameters without a gradient in this step that had one in every step before ... */
-    uint32_t first_missing; /* ... the first of them, or ZF_NO_ID */
+    uint32_t n_missing;     /* parameters without a gradient in this step that had one in every step before */
+    uint32_t first_missing; /* the first that n_missing counts, or ZF_NO_ID */
     /* Several ranks: whose own gradient was not finite, the same on each. The lowest of those that were found, by its
      * number in norm_group, or in group 0 where there is none. */
     int32_t has_nonfinite_rank; /* 0: nobody's was, or it is not known ([shard] transport = nccl_native) */
@@ -312,7 +312,7 @@ typedef struct zf_plugin {
     uint32_t struct_size;
     uint32_t abi; /* the negotiated ABI */
 
-    /* What this plugin is. out->struct_size is set by the caller.
+    /* Describes this plugin. out->struct_size is set by the caller.
      * [any-thread] */
     zf_status_t (*describe)(zf_description_t *out, zf_error_t *err);
 
@@ -334,7 +334,7 @@ typedef struct zf_plugin {
      * everything goes on; what waits to be fetched comes to the other memory, and nothing is written to the former.
      * Another set (parameters added, unfrozen, frozen, gone): windows end as with FLUSH, what is trained in both by
      * name and shape keeps its weights, moments and update counts, what is new begins from its visible values, and the
-     * schedule begins anew with its warm-up; what is frozen or gone keeps what it shows, without the updates of open
+     * schedule begins again with its warm-up; what is frozen or gone keeps what it shows, without the updates of open
      * windows (FLUSH before brings them); gradients delivered but not stepped are dropped; while the call lasts the
      * host memory of both is needed.
      * [control] State: created, bound, active, quiesced; afterwards bound where it was created. */
@@ -350,10 +350,10 @@ typedef struct zf_plugin {
     zf_status_t (*params_changed)(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                                   uint32_t flags, zf_error_t *err);
 
-    /* What the host expects to give to the coming step: before its first gradient, else ZF_ERR_STATE. Optional, and any
-     * number of times: the newest counts. Checked as step checks its arguments; nothing is read in stream order and
-     * nothing that a host can see changes: updates of gradients delivered with LAST may begin before their step. A step
-     * with other values is as good as one that was announced, and has the same result.
+    /* Announces the arguments that the host expects to give to the coming step: before its first gradient, else
+     * ZF_ERR_STATE. Optional, and any number of times: the newest counts. Checked as step checks its arguments; nothing
+     * is read in stream order and nothing that a host can see changes: updates of gradients delivered with LAST may
+     * begin before their step. A step with other values is as good as one that was announced, and has the same result.
      * [hook] State: bound, active, quiesced. */
     zf_status_t (*announce)(zf_instance_t *instance, const zf_step_args_t *args, zf_error_t *err);
 

@@ -55,9 +55,9 @@ typedef int32_t zf_status_t;
 
 #define ZF_ERR_RULE (-22) /* the host's own update rule failed: native_code is what it returned */
 
-/* What `next` of an input struct leads to: a chain of structs that others than this ABI define, each of which begins
- * with these members. What a plugin does not know it passes over, but for what is required: ZF_ERR_UNSUPPORTED_FIELD.
- * At most 64 in a chain; borrowed for the call. */
+/* `next` of an input struct leads to a chain of structs that others than this ABI define, each of which begins
+ * with these members. A plugin passes over a struct that it does not know, but for what is required:
+ * ZF_ERR_UNSUPPORTED_FIELD. At most 64 in a chain; borrowed for the call. */
 #define ZF_CHAINED_REQUIRED 1u /* without it the call makes no sense: a plugin that does not know it refuses */
 typedef struct zf_chained {
     uint32_t struct_size; /* of the whole struct */
@@ -71,7 +71,7 @@ typedef struct zf_chained {
 #define ZF_DTYPE_CODE_UINT 1
 #define ZF_DTYPE_CODE_FLOAT 2
 #define ZF_DTYPE_CODE_BFLOAT 4
-/* Of 8 bits: reserved. No parameter and no gradient has them in this version; they are refused by name. */
+/* Codes of 8 bits are reserved. No parameter and no gradient has them in this version; they are refused by name. */
 #define ZF_DTYPE_CODE_FLOAT8_E3M4 7
 #define ZF_DTYPE_CODE_FLOAT8_E4M3 8
 #define ZF_DTYPE_CODE_FLOAT8_E4M3B11FNUZ 9
@@ -115,7 +115,7 @@ typedef struct zf_tensor {
 #define ZF_STREAM_HOST_THREAD 1 /* the host computes on the calling thread; handle is 0 */
 #define ZF_STREAM_CPU_QUEUE 2   /* handle is a queue made by zf/ext/cpu.h */
 #define ZF_STREAM_CUDA 3        /* handle is a CUstream */
-/* Of CUDA streams; another kind with one of them is refused. */
+/* Flags of CUDA streams; another kind with one of them is refused. */
 #define ZF_STREAM_FLAG_CAPTURING 1u  /* into a graph: refused, ZF_ERR_CAPTURE */
 #define ZF_STREAM_FLAG_PER_THREAD 2u /* another stream in every thread: refused, as CU_STREAM_PER_THREAD is */
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs that every weight is in place when step() returns, beside fetch=True and torch's AdamW: milliseconds per training step.
+"""The cost of having every weight is in place when step() returns, beside fetch=True and torch's AdamW: milliseconds per training step.
 
     python3 in_place.py [--width N] [--layers N] [--tokens N] [--rounds N] [section.key=value ...]
 

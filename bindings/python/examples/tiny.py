@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the examples share: small models of public families with random weights, and a language they can learn.
+"""Shared by the examples: small models of public families with random weights, and a language they can learn.
 
 The language is a fixed random Markov chain over VOCAB tokens in which every token has four successors: the loss falls
 from log(VOCAB) = 4.2 towards log(4) = 1.4.

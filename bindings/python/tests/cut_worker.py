@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each process of test_torch_ranks.py does with a model that is cut: by fully_shard alone, on two; on four by torch's
+"""The programs of each process of test_torch_ranks.py with a model that is cut: by fully_shard alone, on two; on four by torch's
 parallelize_module over the axis "tp" of a mesh of 2 x 2, with fully_shard, the plugin's group= or nothing over the axis "dp", beside one
 process that has all of it.
 
@@ -79,7 +79,7 @@ def tokens(step, n_words=WORDS):
 
 
 def loss_of(model, step, part=(0, 1), *more, n_words=WORDS):
-    """Of the batch, or of its part i of n."""
+    """The loss of the batch, or of its part i of n."""
     x, wanted = (values.chunk(part[1])[part[0]] for values in tokens(step, n_words))
     return nn.functional.cross_entropy(model(x, *more).flatten(0, 1), wanted.flatten())
 

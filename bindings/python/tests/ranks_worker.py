@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each rank of test_torch_ranks.py does. A case that fails raises, which ends the job. Every rank gets its slice of the global
+"""The programs of each rank of test_torch_ranks.py. A case that fails raises, which ends the job. Every rank gets its slice of the global
 batch; the reference trains on all of it."""
 import contextlib
 import copy
@@ -247,7 +247,7 @@ def one_rank_edits(model, opt, step):
 
 
 def looks(model, opt, step):
-    """What is called between backward and step."""
+    """Calls between backward and step."""
     if step in (7, 9):
         opt.flush()
         opt.export()
@@ -259,7 +259,7 @@ def looks(model, opt, step):
 
 
 def read_by_one():
-    """What one rank alone has read since: the model's state_dict() is of all of them all the same."""
+    """Reads by one rank alone: the model's state_dict() is of all of them all the same."""
     ours = mlp()
     opt = zenflow_of(ours, {**DEFERRED, **SYNCHRONOUS, **STAGES[1], "host.deadline_ms": 9000}, group=dist.group.WORLD, model=ours, fetch=True)
     for step in range(6):
@@ -311,7 +311,7 @@ def overlapped():
 
 
 def used():
-    """What trainers do between backward and step, or to weights, beside AdamW."""
+    """Acts of trainers between backward and step, or to weights, beside AdamW."""
     for program in (usage.accumulation, usage.clip_norm, usage.noise, usage.odd_gradients, usage.scaler, usage.layer_drop, usage.edited_groups,
                     usage_weights.one_row, usage_weights.reassigned, usage_weights.sharpness):
         make_model = next(make for _, of, make in usage.USES if of is program)

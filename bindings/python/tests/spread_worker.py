@@ -317,7 +317,7 @@ def assert_as_alone(kind, part, n_steps):
 
 
 def resumes_elsewhere():
-    """What was saved is there to the bit, masters of 16-bit weights, too."""
+    """The saved state is there to the bit, masters of 16-bit weights, too."""
     n, rank = dist.get_world_size(), dist.get_rank()
     job = list(JOBS).index(n)
     for kind, mode in RUNS:

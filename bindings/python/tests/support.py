@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share: the package of this checkout, small models, and torch's AdamW as the reference.
+"""Shared by the tests: the package of this checkout, small models, and torch's AdamW as the reference.
 
 The plugin's exact mode is update_interval = 1 with publish_lag = 0, or topk_ratio = 1: the weights are AdamW's at every
 step. torch rounds in another order, so the two agree within BOUND, not bit for bit.

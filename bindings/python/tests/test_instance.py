@@ -294,7 +294,7 @@ class OfVersion1(InstanceTest):
             instance.step([zfplugin.Hyper(1e-2)])
 
     def as_version_1(self, folder):
-        """What the plugin of version 1 would have written; its files' headers are no matter."""
+        """The index that the plugin of version 1 would have written; its files' headers are no matter."""
         blobs = {path.name: path.read_bytes() for path in folder.iterdir()}
         index = state.read_index(blobs)
         for param in index["params"]:

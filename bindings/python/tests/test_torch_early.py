@@ -71,7 +71,7 @@ class BeforeTheStep(TorchTest):
         self.pair(plain_step, n_lost=10, announces=False)
 
     def test_the_trainer_clips_now_and_then(self):
-        """What was final is delivered again."""
+        """A final gradient is delivered again."""
         def one_step(model, opt, i):
             opt.zero_grad()
             loss_of(model, i).backward()

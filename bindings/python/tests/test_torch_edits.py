@@ -79,7 +79,7 @@ class SwappedOutAndBack(EditTest):
 
 
 class EditedByElement(EditTest):
-    """What nobody wrote keeps what open windows have in store for it."""
+    """An element that nobody wrote keeps what open windows have in store for it."""
 
     EDITS = {
         "row": lambda p, i: p.data[i % p.shape[0]].fill_(0.25),

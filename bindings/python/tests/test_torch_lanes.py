@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies beside the trainer's kernels, on a device of torch's that has no streams (Vulkan) and gets stand-ins for them here.
 
-Model: what a side stream is given to copy is done late: up to an event that somebody waits for, or by chance when one is asked; what it
+Model: what a side stream is given to copy is done late: up to an event that is waited for, or by chance when one is asked; what it
 copies from is read then. A copy that is not behind the current stream, or whose source was let go, copies NaN. The current stream computes at
 once, so with the same gradients the weights are the bits of a run on the CPU, and planted faults change them.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's own tests ask of every optimizer (pytorch/test/test_optim.py), with inputs that ours takes: same weights, hooks of state
+"""The questions that PyTorch's own tests ask of every optimizer (pytorch/test/test_optim.py), with inputs that ours takes: same weights, hooks of state
 dicts, names of parameters, entries in .state that are no parameter's, edits of a state dict."""
 import copy
 import io

@@ -64,7 +64,7 @@ class Fetched(TorchTest):
 
 
 class Reading(TorchTest):
-    """What only reads changes nothing: in place parameters stay as they are, their version counters too; with fetch=True all values are in
+    """A reader changes nothing: in place parameters stay as they are, their version counters too; with fetch=True all values are in
     place afterwards. The run goes on to the same bits. What saves closes windows, where some are open."""
 
     def readings(self, model, opt, saves=True):
@@ -181,7 +181,7 @@ class AsTorch(TorchTest):
         return opt
 
     def test_a_state_thrown_away(self):
-        """The ways to let moments begin anew; what would fill a state is refused."""
+        """The ways to let moments begin again; what would fill a state is refused."""
         ways = {
             "assigned": lambda opt: setattr(opt, "state", collections.defaultdict(dict)),
             "loaded": lambda opt: opt.load_state_dict({**opt.state_dict(), "state": {}}),

@@ -30,7 +30,7 @@ def values_in(value):
 
 
 def saved(model, opt):
-    """What a checkpoint takes; in windows by what leaves them open, so that runs with and without a signal are the same."""
+    """A checkpoint's contents; in windows by what leaves them open, so that runs with and without a signal are the same."""
     read = opt.adamw_state_dict if opt.is_in_windows else opt.state_dict
     return {"weights": values_in(model.state_dict()), "optimizer": values_in(read()),
             "export": values_in(opt.export()) if opt.layout else None}
@@ -111,7 +111,7 @@ class Signals(TorchTest):
         self.assertEqual(n_apart, 0)
 
     def test_a_handler_that_ends_the_process_finds_a_whole_step(self):
-        """And so does whoever goes on behind a KeyboardInterrupt."""
+        """And so does a caller that goes on behind a KeyboardInterrupt."""
         (model, opt), (other, its) = ((model, self.zenflow(model, **HYPER)) for model in (mlp(), mlp()))
         for error, signum in ((SystemExit, signal.SIGUSR1), (KeyboardInterrupt, signal.SIGINT)):
             signal.signal(signal.SIGUSR1, lambda *_: sys.exit(3))

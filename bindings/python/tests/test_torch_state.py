@@ -160,7 +160,7 @@ class Resume(TorchTest):
         self.refused(lambda saved: saved.update(zenflow={"moments": torch.zeros(3)}), zfplugin.CheckpointError, "zenflow")
 
     def test_every_form_of_get_state_dict(self):
-        """Of torch.distributed.checkpoint, through its files: weights, moments and masters to the bit, into an optimizer that has a state and
+        """By torch.distributed.checkpoint, through its files: weights, moments and masters to the bit, into an optimizer that has a state and
         into one that has none."""
         try:
             import torch.distributed.checkpoint as dcp

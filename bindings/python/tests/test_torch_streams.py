@@ -52,7 +52,7 @@ class QueuePlace:
         self.settle()
 
     def settle(self):
-        """What a GPU's kernels would wait for in stream order: it is not the binding that waits."""
+        """The wait that a GPU's kernels would have in stream order: it is not the binding that waits."""
         for queue in self.queues:
             record = errors.new_record()
             assert self.cpu.queue_sync(queue, 60 * 10**9, C.byref(record)) >= 0
@@ -251,7 +251,7 @@ class Asynchrony(StreamTest):
 
 
 class EditedUnseen(StreamTest):
-    """What moves no version counter, in steps that wait for nothing."""
+    """Edits that move no version counter, in steps that wait for nothing."""
 
     def check(self, act, bound, n_steps=60):
         """act(model, number), after each step, with ours and with a model whose optimizer looks at every step."""

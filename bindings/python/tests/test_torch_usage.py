@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trainers do beside forward, backward and step, as a table of programs (usage.py, usage_weights.py). Each runs with the plugin and
+"""Acts of trainers beside forward, backward and step, as a table of programs (usage.py, usage_weights.py). Each runs with the plugin and
 with torch's AdamW; compared after every step are what it keeps (losses, averages, saved weights), and the weights with which each layer
 of the model has computed. In place the weights themselves are compared after every step, too; "early" has overlap=True, where every
 gradient travels when its hook fires and updates begin during backward. With fetch=True the comparison is not to be the one that reads

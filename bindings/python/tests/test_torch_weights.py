@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights written by somebody else after the optimizer was made: followed, or refused with the parameter's name.
+"""Weights written by others after the optimizer was made: followed, or refused with the parameter's name.
 Parameters that moved, were replaced, added or unfrozen: test_torch_rebind.py."""
 import logging
 
@@ -131,7 +131,7 @@ class Followed(TorchTest):
 
 
 class Asked(TorchTest):
-    """What a step costs: the plugin is asked once about every weight, and once more where it is fetched."""
+    """The cost of a step: the plugin is asked once about every weight, and once more where it is fetched."""
 
     def count(self, is_fetched):
         model, opt = self.alone(with_model=is_fetched, fetch=is_fetched, **HYPER)

@@ -57,7 +57,7 @@ class Run:
         self.end()
 
     def once(self, name, make):
-        """What make() gives the first time."""
+        """The result of make() the first time."""
         if name not in self.own:
             self.own[name] = make()
         return self.own[name]

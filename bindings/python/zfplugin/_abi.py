@@ -31,7 +31,7 @@ def _split_arguments(text):
 
 
 def _value_type(text):
-    """Of an argument or a result."""
+    """The type of an argument or a result."""
     if text == "void":
         return None
     return C.c_void_p if "*" in text else SCALARS[text]

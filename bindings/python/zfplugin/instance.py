@@ -105,7 +105,7 @@ class RuleCallback:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What is known after a step (zf_step_report_t). step is the newest finished one, submitted_step the last."""
+    """The facts known after a step (zf_step_report_t). step is the newest finished one, submitted_step the last."""
 
     has_report: bool
     submitted_step: int
@@ -218,7 +218,7 @@ class Instance:
         self.come_together = None  # told of each call before it, where there are several ranks
         self.before_rest = None  # called before what brings the instance to rest: values that wait to be fetched come then
         self.behind, self._counter_names = [], []  # ids that the last written() found to be, and names of counters
-        self.settle_all = None  # brings all updates into place, for whoever ends this instance
+        self.settle_all = None  # brings all updates into place, before this instance is ended
         self.params = []
         self.layout = None
         self.place = place
@@ -297,7 +297,7 @@ class Instance:
         """Declares the parameters, plans and takes all memory; returns their ids. rules: by group a key of RULES, or None = the
         instance's own; not given: as before. A group keeps its rule. Again: the same declarations with other
         memory that holds the values go on; another set ends all windows, keeps what is trained in both by name and shape,
-        and begins the schedule anew. Gradients that were delivered and not stepped are dropped then."""
+        and begins the schedule again. Gradients that were delivered and not stepped are dropped then."""
         params = list(params)
         views = [self._view(param.tensor, f'"{param.name}"', param.name) for param in params]
         decls = (_abi.ParamDecl * max(1, len(params)))()
@@ -475,7 +475,7 @@ class Instance:
         return self._counters(lambda ext, i, counter: self.call(ext.counter, i, counter, doing="stats"))
 
     def step_record(self, step=0):
-        """Where the time of a step went, as a dict: zf_step_record_t, whose report is 0 until it is_finished, and what each counter
+        """The parts of a step's time, as a dict: zf_step_record_t, whose report is 0 until it is_finished, and what each counter
         of stats() grew by from the end of the step before to its own (of a level: what it was). step 0: the newest that is
         known to be finished. None where the step is not kept (128 are), not submitted, or the plugin tells none."""
         ext = self.lib.extension(_abi.EXT_STATS, _abi.StatsExt)
@@ -500,7 +500,7 @@ class Instance:
         return ext.digest if ext is not None else None
 
     def written(self, ids, flags=_abi.WRITTEN_LOOK):
-        """Those of these parameters that are not what the plugin put there last: somebody else wrote them, and did not write
+        """Those of these parameters that are not what the plugin put there last: others wrote them, and did not write
         them back. flags: _abi.WRITTEN_... (zf/ext/draft/digest.h)."""
         ids, ext = list(ids), self.lib.extension(_abi.EXT_DIGEST, _abi.DigestExt)
         if ext is None or not ext.written:
@@ -521,7 +521,7 @@ class Instance:
         return counter.value
 
     def adopt(self, ids):
-        """Takes over by element what somebody else wrote of these parameters: closes all windows; elements that are not what the
+        """Takes over by element what others wrote of these parameters: closes all windows; elements that are not what the
         plugin put there last are weights that were given, all others have every update. StateError where no copy is kept to
         tell them by (zf/ext/draft/digest.h)."""
         ids, ext = list(ids), self.lib.extension(_abi.EXT_DIGEST, _abi.DigestExt)

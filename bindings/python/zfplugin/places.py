@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a host computes: what hooks are told as their stream.
+"""The place where a host computes, which hooks are told as their stream.
 
 Model: a place has the fields of a zf_stream_t that stay (kind, device_type, number) and, where the host only enqueues its
 work, the stream that it enqueues on just now. An instance belongs to one place; torch/devices.py has the CUDA ones.

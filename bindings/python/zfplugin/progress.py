@@ -6,7 +6,7 @@ elsewhere nothing.
         line.show("drawing glue", 3, 12)     # report: drawing glue, 3 of 12 ... 4 s, about 9 s left
         line.say("a line of its own")        # printed in either case
 
-A thread writes it anew every half second, so that it goes on while something else works."""
+A thread writes it again every half second, so that it goes on while something else works."""
 from __future__ import annotations
 
 import sys
@@ -36,7 +36,7 @@ class Line:
         self.clear()
 
     def show(self, what: str, n_done: int = 0, n_all: int = 0) -> None:
-        """What is done now; n_all = 0: unknown. Time counts from the first call on."""
+        """The work of now; n_all = 0: unknown. Time counts from the first call on."""
         with self.lock:
             now = time.monotonic()
             self.began = self.began or now

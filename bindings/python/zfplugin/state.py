@@ -63,7 +63,7 @@ def _renamed_header(blob, nbytes, names):
 
 
 def within(spans, first, end):
-    """Of spans (first, end, what) in order, which do not overlap, those that meet this one, cut to it: (first, end, what, first of it uncut)."""
+    """The spans (first, end, what) in order, which do not overlap, those that meet this one, cut to it: (first, end, what, first of it uncut)."""
     at = max(0, bisect.bisect(spans, (first, 1 << 63)) - 1)
     while at < len(spans) and spans[at][0] < end:
         begin, behind, what = spans[at]
@@ -99,7 +99,7 @@ class Blobs:
         self._kept.append(owner)
 
     def own(self, name, shape):
-        """What of a parameter is here, as an index."""
+        """The index of what is here of a parameter, as an index."""
         return ...
 
     def saved(self):

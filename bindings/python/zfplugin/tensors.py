@@ -2,7 +2,7 @@
 """Descriptors of dense tensors (zf_tensor_t) for anything that a Python trainer may hold.
 
 Model: torch tensors are described from their own attributes; everything else (numpy) through the DLPack protocol
-(__dlpack__), whose capsule is kept as long as the descriptor and released with it. Memory is borrowed: whoever makes a
+(__dlpack__), whose capsule is kept as long as the descriptor and released with it. Memory is borrowed: the code that makes a
 TensorView keeps it alive as long as the ABI says that the plugin may read or write.
 """
 import ctypes as C

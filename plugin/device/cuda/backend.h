@@ -34,7 +34,7 @@
  *    (zfi_cuda_begin_call lets it go), by the hook that brings the operation and by no other thread.
  *
  * Why nothing stands still. What is enqueued is over some time without any further call. So a call that blocks in the
- * driver, whoever makes it and whatever stands behind it, ends, and the monitor and the control thread come to issue
+ * driver, by whichever thread and whatever stands behind it, ends, and the monitor and the control thread come to issue
  * what can be issued. The words' thread calls nothing of the driver: it tells what is over, and finds what takes too
  * long, even while every other thread stands. Nobody holds `lock` while he waits for a signal; holders of `poll_lock`
  * wait for nothing.
@@ -45,8 +45,8 @@
  * Threads. `lock` guards lines, streams and parked operations, and is held while the driver is called for a stream of
  * the plugin. The words' thread reads words without it: `n_lines` and `n_streams` only rise, and rows are complete
  * before. `poll_lock` guards `seen` and measured waits. A signal is found only once its event is recorded, and an event
- * that a call without `lock` waits for is not recorded anew. One thread at a time signals a line, and one enqueues on a
- * stream. */
+ * that a call without `lock` waits for is not recorded again. One thread at a time signals a line, and one enqueues on
+ * a stream. */
 #pragma once
 
 #include <pthread.h>

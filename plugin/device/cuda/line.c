@@ -160,7 +160,7 @@ static zf_status_t write_word(zfi_stream_t *stream, const zfi_cuda_line_t *line,
     return zfi_cuda_end_call(stream, rc, "writing a word in stream order");
 }
 
-/* Without memory operations an event is all that tells of a signal: it is not recorded anew before it has told. (Of a
+/* Without memory operations an event is all that tells of a signal: it is not recorded again before it has told. (Of a
  * stream's progress the next one tells as much.) */
 static int must_be_asked_first(const zfi_device_t *device, const zfi_cuda_line_t *line) {
     return !device->has_memops && line->has_events && line->n_signals - line->n_asked == ZFI_CUDA_SIGNALS;

@@ -45,8 +45,8 @@ static void query(zfi_device_t *device) {
     }
 }
 
-/* The device failed: numbers may never be written. Whoever waits for a stream goes on when nothing runs there any more,
- * for what ran before the failure may still read and write memory that is freed next. */
+/* The device failed: numbers may never be written. A thread that waits for a stream goes on when nothing runs there any
+ * more, for what ran before the failure may still read and write memory that is freed next. */
 static void release(zfi_device_t *device) {
     for (uint32_t i = 0; i < atomic_load(&device->n_streams); i++) {
         zfi_stream_t *stream = device->streams[i];

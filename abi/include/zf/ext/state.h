@@ -76,8 +76,8 @@ extern "C" {
 #define ZF_EXT_STATE "zf.state/1"
 #define ZF_STATE_INDEX "zf_state.json"
 
-/* Where a host keeps blobs itself. Every function is a [callback] inside save() or load(), returns 0 or a negative
- * value, which ends the call with ZF_ERR_STORAGE; names are plain file names of [A-Za-z0-9._-]. */
+/* A store for blobs that the host keeps itself. Every function is a [callback] inside save() or load(), returns 0 or a
+ * negative value, which ends the call with ZF_ERR_STORAGE; names are plain file names of [A-Za-z0-9._-]. */
 typedef struct zf_state_store {
     uint32_t struct_size;
     uint32_t reserved0;

@@ -27,14 +27,14 @@ typedef struct zf_counter { /* output struct; strings live as long as the librar
     uint64_t value;
 } zf_counter_t;
 
-/* What a step was. */
+/* One step, as the host sees it. */
 typedef struct zf_step_record { /* output struct */
     uint32_t struct_size;
     int32_t is_finished; /* on the device; else what the report of the step says is 0: */
     uint64_t step;       /* as in zf_step_report_t */
-    int32_t applied;     /* ... of the report */
-    int32_t skip_reason; /* ... ZF_SKIP_... */
-    uint32_t n_present;  /* ... */
+    int32_t applied;     /* of the report, as the next two */
+    int32_t skip_reason; /* ZF_SKIP_... */
+    uint32_t n_present;
     uint32_t reserved0;
     double grad_norm; /* of the report */
     double clip_factor;
@@ -51,17 +51,17 @@ typedef struct zf_stats_ext {
      * each correct, not a common snapshot; after DRAIN they are.
      * [any-thread] while the instance lives. */
     zf_status_t (*counter)(zf_instance_t *instance, uint32_t i, zf_counter_t *out, zf_error_t *err);
-    /* What `step` was; 0 = the newest step that a hook has found to be finished. The newest 128 are kept.
+    /* The record of `step`; 0 = the newest step that a hook has found to be finished. The newest 128 are kept.
      * ZF_IN_PROGRESS where the step is not finished, which the next `step` or `poll` may find out, and where it is not
      * kept, not submitted or there is none yet: then out->step is 0.
      * [any-thread] while the instance lives. */
     zf_status_t (*step_record)(zf_instance_t *instance, uint64_t step, zf_step_record_t *out, zf_error_t *err);
-    /* Where the time of `step` went: counter i as in `counter`, whose value is what a sum grew by from the return of
-     * the `step` before to this one's, and what a level then was. So the values of all steps add up to the counter's.
-     * It is the host's view of a step: where the device is behind the host, its stalls and what workers and ranks did
-     * for a step may be counted with a later one; what was published at a fetch is counted with the step behind it, as
-     * is a DISCARD. step as in step_record; ZF_IN_PROGRESS, with the value 0, where it is not kept, not submitted or
-     * there is none yet; one that is not finished is told already.
+    /* The time that `step` took, by its parts: counter i as in `counter`, whose value is what a sum grew by from the
+     * return of the `step` before to this one's, and what a level then was. So the values of all steps add up to the
+     * counter's. It is the host's view of a step: where the device is behind the host, its stalls and what workers and
+     * ranks did for a step may be counted with a later one; what was published at a fetch is counted with the step
+     * behind it, as is a DISCARD. step as in step_record; ZF_IN_PROGRESS, with the value 0, where it is not kept, not
+     * submitted or there is none yet; a step that is not finished is told already.
      * [any-thread] while the instance lives. */
     zf_status_t (*step_counter)(zf_instance_t *instance, uint64_t step, uint32_t i, zf_counter_t *out, zf_error_t *err);
 } zf_stats_ext_t;

@@ -52,7 +52,7 @@ def warn_of_decay(groups, rules, log):
 
 
 def _part(value, param, what):
-    """Of a tensor that lies as the parameter does."""
+    """The values of a tensor that lies as the parameter does."""
     if is_cut(value) != is_cut(param) or is_cut(param) and (value.placements != param.placements
                                                             or value.device_mesh != param.device_mesh):
         lies, wanted = (f"placed as {t.placements} on {t.device_mesh}" if is_cut(t) else "whole" for t in (value, param))

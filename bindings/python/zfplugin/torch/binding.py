@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is bound, and how it follows the trainer.
+"""The bound parameters, and how they follow the trainer.
 
 Model: a Binding joins one plugin instance to the parameters that the groups hold: their table (parameters.py), the way of
 their gradients (gradients.py) and, with fetch=True, the hooks that wait for values (fetch.py). follow() brings it in step
-with what the trainer did since: values that somebody else wrote become the masters; parameters in other memory go on as they
+with what the trainer did since: values that others wrote become the masters; parameters in other memory go on as they
 are; groups added, layers unfrozen, another dtype end all windows as flush() does, keep weights, moments and update counts
-by name, and begin the schedule anew. The new table is made and bound beside the present one, so what fails changes nothing.
+by name, and begin the schedule again. The new table is made and bound beside the present one, so what fails changes nothing.
 
 param_groups are an argument of every call that reads them: the optimizer's are the source of truth.
 """
@@ -163,10 +163,10 @@ class Binding:
         self.instance.call(self.instance.table.announce, C.byref(self._expected), doing="announce")
 
     def _settle_frozen(self):
-        """What was on its way to a parameter that is frozen since arrives now: from this step on it stands still."""
+        """An update on its way to a parameter that is frozen since arrives now: from this step on it stands still."""
         at_rest = set(self.feed.at_rest)
         if at_rest - self._at_rest:
-            self.log.info("frozen: %s; its updates that were on their way have arrived, windows begin anew",
+            self.log.info("frozen: %s; its updates that were on their way have arrived, windows begin again",
                           listed(self.table.names[i] for i in sorted(at_rest - self._at_rest)))
             self.instance.flush()
         self._at_rest = at_rest
@@ -211,7 +211,7 @@ class Binding:
 
     def final_values(self, ids):
         """{id: values} that flush() would give, in the parameters' dtype, of those of ids (owners, not empty) that show others
-        now, unless somebody else wrote these; nothing changes."""
+        now, unless others wrote these; nothing changes."""
         table = self.table
         edited = set(table.find_edited(ids))
         asked = ids if not self.feed.is_alone else [i for i in ids if i not in edited]  # of other ranks: what all of them ask for
@@ -222,7 +222,7 @@ class Binding:
         return {i: final for i, final in finals.items() if not table.holds(i, final)}
 
     def take_back(self, ids):
-        """Somebody wrote all of these, also where they show what the plugin wrote: nothing that is on its way is to come."""
+        """Others wrote all of these, also where they show what the plugin wrote: nothing that is on its way is to come."""
         ids = [i for i in sorted(ids) if i in self.table.ids and not self.table.is_gone(i)]
         self.table.put([*self.table.find_edited(ids), *self.final_values(ids)])
 
@@ -231,12 +231,12 @@ class Binding:
         return self.fetcher is not None and bool(self.fetcher.late)
 
     def fetch(self):
-        """All values are in place afterwards, but where somebody else wrote."""
+        """All values are in place afterwards, but where others wrote."""
         if self.fetcher is not None:
             self.fetcher.fetch_all()
 
     def fetch_each(self):
-        """Ids of all that is trained, each once its values are in place, but where somebody else wrote."""
+        """Ids of all that is trained, each once its values are in place, but where others wrote."""
         for i, _ in self.table.trainable:
             if self.fetcher is not None:
                 self.fetcher.fetch([i])
@@ -289,7 +289,7 @@ class Binding:
 
     def follow(self, groups, *, is_step=False, is_quiet=False):
         """Binds again where parameters moved, were replaced, unfrozen, added to the groups or taken out of them. Weights
-        that somebody else wrote since the last step become the masters. is_quiet: where nothing of this is, nothing moves."""
+        that others wrote since the last step become the masters. is_quiet: where nothing of this is, nothing moves."""
         replaced, is_another_set, changed, moved = self._find_changes(groups, is_step)
         if self.instance.behind and not is_quiet:
             self._catch_up(self.instance.behind)
@@ -316,7 +316,7 @@ class Binding:
         self._arrive()
 
     def _adopt_edits(self, changed, moved):
-        """What somebody wrote becomes the masters, element by element; all else has every update. Returns those of changed for which
+        """Makes masters of the elements that others wrote, element by element; all else has every update. Returns those of changed for which
         this cannot be."""
         table, kept = self.table, {}
         edited = table.edited_by_element(changed, moved)
@@ -346,7 +346,7 @@ class Binding:
         return [i for i in changed if table.owner(i) not in edited]
 
     def edited_values(self, groups):
-        """{name: values} that somebody else wrote and no step has followed yet; they stay so. Another set of parameters is
+        """{name: values} that others wrote and no step has followed yet; they stay so. Another set of parameters is
         followed first."""
         _, is_another_set, changed, moved = self._find_changes(groups)
         if is_another_set or any(self.table.is_gone(i) for i in moved):
@@ -406,8 +406,8 @@ class Binding:
         return edited, values, [i for i, p in table.trainable if id(p) not in known and table.names[i] in before.names and local(p).numel()]
 
     def _settle_leaving(self, before, ids):
-        """What is on its way to parameters that are taken out of the groups arrives before they are let go: from now on they
-        stand still. What somebody else wrote there stays."""
+        """Updates on their way to parameters that are taken out of the groups arrives before they are let go: from now on they
+        stand still. What others wrote there stays."""
         ids = [i for i in ids if i in before.ids and not before.is_gone(i)]
         if ids:
             kept = {i: before.aliases[i].clone() for i in before.find_edited(ids)}
@@ -439,7 +439,7 @@ class Binding:
         known = {before.names[i] for i, _ in before.trainable}
         new = [table.names[i] for i, _ in table.trainable if table.names[i] not in known]
         if new:
-            self.log.info("parameters join the training; windows begin anew: %s", listed(new))
+            self.log.info("parameters join the training; windows begin again: %s", listed(new))
         else:
             self.log.debug("parameters were bound again")
 

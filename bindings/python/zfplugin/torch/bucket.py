@@ -26,7 +26,7 @@ def _words(array):
 
 
 class Bucket:
-    """Of the gradients of a ParameterTable. has_fence: ship() leaves in fence what tells that the memory was read."""
+    """A bucket of the gradients of a ParameterTable. has_fence: ship() leaves in fence what tells that the memory was read."""
 
     def __init__(self, instance, table, has_fence):
         self.instance, self.table, self.has_fence = instance, table, has_fence
@@ -59,7 +59,7 @@ class Bucket:
         out.dl.shape = C.addressof(self._shapes[i]) if self.table.shapes[i] else None
 
     def clear(self):
-        """What was added and not shipped is none of the plugin's."""
+        """Forgets what was added: what was not shipped is none of the plugin's."""
         self.ids, self.pending_nbytes, self._current = [], 0, None
 
     def is_full(self):

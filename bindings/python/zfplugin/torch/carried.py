@@ -2,7 +2,7 @@
 """Parameters on a device that torch reaches and the plugin does not: torch carries gradients down and values up.
 
 Model: each such parameter has a mirror in host memory. To the plugin the mirror is the parameter: it is what is bound, updated and asked
-about. pull() brings what somebody wrote on the device into the mirror, before anybody looks for edits; push() brings what was written
+about. pull() brings what others wrote on the device into the mirror, before anybody looks for edits; push() brings what was written
 into mirrors to the device, after the plugin or the binding wrote. Gradients come into places of their own, as large as the mirrors. So
 everything above (names, ties, edits, states, ranks) is as on a CPU, and every device that torch copies from and to will do. How copies
 are made is a lane's (lanes.py).
@@ -23,7 +23,7 @@ def is_carried(tensor):
 
 
 def _key(tensor):
-    """Where it lies; memory without an address is nobody else's."""
+    """The key of its memory; memory without an address is nobody else's."""
     return tensor.device, tensor.data_ptr() or id(tensor)
 
 
@@ -42,7 +42,7 @@ class _Mirror:
 
 
 class Mirrors:
-    """Of the parameters of one optimizer, over all its tables."""
+    """The mirrors of one optimizer's parameters, over all its tables."""
 
     def __init__(self):
         self._mirrors = {}  # {id(parameter): _Mirror}
@@ -145,7 +145,7 @@ class Mirrors:
 
     @with_versions
     def pull(self, params, is_quick=False):
-        """What somebody wrote on the device comes into the mirrors, which otherwise stay untouched. is_quick: what no version counter and
+        """Brings what others wrote on the device into the mirrors, which otherwise stay untouched. is_quick: what no version counter and
         no address tells of is left to another time."""
         found = {id(p): (p, self._of(param, p)) for param, p in ((param, cut.local(param)) for param in params) if is_carried(p)}
         for lane, pairs in self._by_lane(found.values()):
@@ -168,7 +168,7 @@ class Mirrors:
 
     @with_versions
     def push(self):
-        """What was written into mirrors comes to the device: what is computed there next finds it."""
+        """Brings what was written into mirrors to the device: what is computed there next finds it."""
         written = [(cut.local(mirror.of[0]).detach(), mirror) for mirror in {id(m): m for m in self._mirrors.values() if m.is_written}.values()]
         for lane, pairs in self._by_lane(written):
             lane.copy_up([(p, mirror.host) for p, mirror in pairs])

@@ -10,7 +10,7 @@
 it acts. torch.optim.AdamW and torch.distributed.checkpoint take it, which drop "zenflow".
 
 "zenflow" is the rest: "blobs" are the heads of the plugin's own files (zf.state/1), and "arrays" have the weights, counts and selection, by the
-numbers in "state". "at_rest" names frozen parameters whose updates have all arrived. "edited" is there where somebody else wrote weights
+numbers in "state". "at_rest" names frozen parameters whose updates have all arrived. "edited" is there where others wrote weights
 that no step has followed yet: their values. "zenflow" is missing before the first step: there is nothing to save but the groups.
 """
 import ctypes as C
@@ -29,7 +29,7 @@ _DAMAGED = (ValueError, KeyError, TypeError, IndexError, AttributeError)
 
 
 def hooked(hooks, optimizer, state_dict):
-    """What the optimizer's hooks make of a state dict, as in torch."""
+    """The result of the optimizer's hooks of a state dict, as in torch."""
     for hook in hooks.values():
         given = hook(optimizer, state_dict)
         state_dict = state_dict if given is None else given
@@ -99,7 +99,7 @@ def fill(store, packed, entries, table, rules):
 
 
 def fit_names(blobs, table):
-    """Where a state was saved under other names throughout (by another wrapper of the model) or without names, but of the same shapes in
+    """Renames where a state was saved under other names throughout (by another wrapper of the model) or without names, but of the same shapes in
     the same order, it is read by position, as torch does. {saved name: own}, empty where names fit."""
     try:
         index = state.read_index(blobs)
@@ -118,7 +118,7 @@ def fit_names(blobs, table):
 
 
 def names(blobs):
-    """Of the saved parameters."""
+    """The names of the saved parameters."""
     try:
         return {param["name"] for param in state.read_index(blobs)["params"]}
     except _DAMAGED:

@@ -188,7 +188,7 @@ class Spread:
         return bool(copied) and (is_decided_alone or any(ranks not in self._of_copies for ranks in copied))
 
     def part(self):
-        """What a saved state says of the process whose part it is."""
+        """The words of a saved state of the process whose part it is."""
         rank, sizes = 0, [len(ranks) for ranks in self._axes]
         for ranks in self._axes:
             rank = rank * len(ranks) + ranks.index(self._rank)

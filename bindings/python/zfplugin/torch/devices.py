@@ -4,7 +4,7 @@
 Model: the plugin computes in host memory, and torch carries gradients and values of parameters on other devices (carried.py). With
 device="cuda" it computes on the CUDA device itself. There every hook is given the stream that is current on the calling thread, autograd's in backward, and returns once
 its work is enqueued: nothing waits on the CPU but control calls (bind, flush, save, load) and a question for weights that
-somebody else wrote, which needs the device's answer and is asked in the first steps and where something tells of a write. Gradients stay in torch's allocator: their memory is borrowed until the
+others wrote, which needs the device's answer and is asked in the first steps and where something tells of a write. Gradients stay in torch's allocator: their memory is borrowed until the
 step, in stream order, and record_stream() covers those that another stream allocated.
 """
 import torch
@@ -30,7 +30,7 @@ class Cuda:
         torch.cuda.current_stream(self.number).synchronize()
 
     def give_back(self):
-        """What torch's allocator holds and does not use, for the plugin, which has its own."""
+        """Gives back what torch's allocator holds and does not use, for the plugin, which has its own."""
         torch.cuda.synchronize(self.number)
         torch.cuda.empty_cache()
 
@@ -49,7 +49,7 @@ def of(params, names, wanted=None):
     """The place of all of these parameters; raises where there is none. names: {id(parameter): name}. wanted: "cuda", or None."""
     first = next(iter(params), None)
     if wanted is None or first is None or first.device.type in ("cpu", "meta"):
-        return HOST_THREAD  # whoever binds them refuses what is not there, by name
+        return HOST_THREAD  # the binding refuses what is not there, by name
     if first.device.type != "cuda" or torch.version.hip:
         kind = "cuda on ROCm" if first.device.type == "cuda" else first.device.type
         raise errors.DeviceError(f'"{names.get(id(first), "param0")}" is on {first.device} ({kind}); device="cuda" trains on NVIDIA GPUs '

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """fetch=True: the host goes on updating after step() returns, and forward pre-hooks wait for the parameters of their module.
 
-Model: whoever sets it says: I read a weight in the forward of the module that holds it; before anything else I call
+Model: a trainer that sets it says: I read a weight in the forward of the module that holds it; before anything else I call
 opt.synchronize(). A pre-hook on each module that owns parameters asks for them once per step: the update of a layer hides under the
 forward of the layers before it. Until then a parameter shows what it showed before the step, whole; or of what is resident on several
 processes the new values of this one's part. state_dict() of model and optimizer, exports and saves fetch everything first.
@@ -9,7 +9,7 @@ processes the new values of this one's part. state_dict() of model and optimizer
 A hook may be silent: torch.compile traces it as nothing, or was there before it. So a module whose hook was silent in a step is fetched
 when the next step ends: what is not seen to fetch does not overlap, and is as new.
 
-What somebody else wrote since the step is not fetched; the next step follows it. To look for that means to wait for the device;
+What others wrote since the step is not fetched; the next step follows it. To look for that means to wait for the device;
 on a stream (CUDA) one look tells of all modules that are fetched after it, until one of them is called again, and a forward whose
 graph is kept does not look where nothing tells of a write (is_untouched() in parameters.py).
 
@@ -56,13 +56,13 @@ class Fetcher:
             return  # of DataParallel: a copy, made before; step() fetches for it
         self.is_heard[at] = True
         if self.is_fetched[at]:
-            self.edited = None  # another pass began: somebody may have written in between
+            self.edited = None  # another pass began: others may have written in between
         if self.is_fetched[at] or not self.ids[at] or self.instance.is_closed:
             return
         self.is_fetched[at] = self.fetch(self.ids[at])
 
     def fetch(self, ids):
-        """False: some were written by somebody else, and stay as they are; or are in other memory, where a step follows."""
+        """False: some were written by others, and stay as they are; or are in other memory, where a step follows."""
         if self.table.has_moved(ids):
             self.table.relocate()
         edited = self._look(ids)
@@ -83,7 +83,7 @@ class Fetcher:
             self.table.push(shown)
 
     def _look(self, ids):
-        """Those of ids that somebody else wrote."""
+        """Those of ids that others wrote."""
         if not self.instance.place.is_stream:
             return set(self.table.find_edited([i for i in ids if not self.table.is_gone(i)], is_quick=True))
         if not self.edited and torch.is_grad_enabled() and self.table.is_untouched():
@@ -93,7 +93,7 @@ class Fetcher:
         return self.edited.intersection(ids)
 
     def fetch_all(self):
-        """For whoever reads weights elsewhere, and before the instance comes to rest, which brings all that is late. What somebody else
+        """For a reader of weights elsewhere, and before the instance comes to rest, which brings all that is late. What others
         wrote is left as it is, and its masters have all updates."""
         table, self.edited = self.table, None
         if not self.late or self.instance.is_closed:

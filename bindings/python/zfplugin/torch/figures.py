@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an optimizer tells of itself: counters, where the time went, what it holds; for loggers."""
+"""The figures of an optimizer: counters, where the time went, what it holds; for loggers."""
 from .moments import names_of
 
 _MIB = 1 << 20
@@ -7,7 +7,7 @@ _TORCHS = {"adamw": "torch.optim.AdamW", "adam": "torch.optim.Adam", "sgd": "tor
 
 
 class Figures:
-    """Of an object with _instance, an Instance, _binding, a Binding or None, and last_report, a Report or None."""
+    """A part of an object with _instance, an Instance, _binding, a Binding or None, and last_report, a Report or None."""
 
     def is_bound(self):
         return self._binding is not None
@@ -36,7 +36,7 @@ class Figures:
         return self._instance.stats()
 
     def step_record(self, step=0):
-        """Where the time of a step went: a dict of zf_step_record_t (zf/ext/stats.h), with its time in step_ns, and of what the
+        """The parts of a step's time: a dict of zf_step_record_t (zf/ext/stats.h), with its time in step_ns, and of what the
         counters of stats() grew by; None where it is not kept. step 0: the newest finished."""
         return self._instance.step_record(step)
 

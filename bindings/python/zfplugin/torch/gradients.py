@@ -49,7 +49,7 @@ _PART = _abi.GRAD_PART | _abi.GRAD_ASYNC_READ
 
 
 class _Gradient:
-    """What is known of one parameter's gradient in this step."""
+    """The facts known of one parameter's gradient in this step."""
 
     __slots__ = ("expected", "fired", "fired_before", "held", "storage", "version", "address", "fired_at", "digest")
 
@@ -116,12 +116,12 @@ class GradientFeed:
         self._attach()
 
     def _come_together(self, doing):
-        """Before a call of the plugin that all ranks make. Whoever is at step instead learns here: it waits for this one's word."""
+        """Before a call of the plugin that all ranks make. A rank that is at step instead learns here: it waits for this one's word."""
         if self.is_shipping and not self.is_releasing:
             self._is_said_by_one(False, doing)
 
     def _is_said_by_one(self, flag, doing="step"):
-        """Of all ranks."""
+        """The answer of all ranks."""
         said = self.agree(flag, doing) if self.agree is not None else flag
         if said is None:  # it failed, as the plugin will, where a rank is gone, or where one alone drops something
             self.agree = None
@@ -324,7 +324,7 @@ class GradientFeed:
                 self.gradients[i].digest = digest
 
     def _discount(self, ids):
-        """What was shipped of these does not count."""
+        """Forgets what was shipped: of these it does not count."""
         for of in (self.gradients[i] for i in ids):
             of.version, of.fired_at = math.nan, -1
 

@@ -3,7 +3,7 @@
 events (torch.cuda, torch.xpu), else on this thread, which waits for each copy.
 
 Model: a lane has one side stream. What it copies comes behind what the calling thread's current stream has been given, and an event tells
-when it is done; until then whoever asked for the copy keeps both tensors. To compare contents without a copy a digest is made of them on the
+when it is done; until then the caller of the copy keeps both tensors. To compare contents without a copy a digest is made of them on the
 device: it tells one changed element from none, and rows or columns that changed places.
 """
 import contextlib

@@ -20,7 +20,7 @@ _ADAMW_GROUP = {"amsgrad": False, "maximize": False, "foreach": None, "capturabl
 
 
 def names_of(rule):
-    """What torch's optimizer of this rule calls m and v; None: a callback's."""
+    """The names that torch's optimizer of this rule has for m and v; None: a callback's."""
     return _NAMES[rule]
 
 
@@ -40,7 +40,7 @@ def array_of(store, index, param, name):
 
 
 def entries_of(store, index, rules=None, masters=()):
-    """What read() gives, of a state that was saved, in its memory but where the store has rows. index: the store's."""
+    """The entries that read() gives, of a state that was saved, in its memory but where the store has rows. index: the store's."""
     def values_of(param, array):
         own, values = store.own(param["name"], param["shape"]), array_of(store, index, param, array).reshape(param["shape"])
         return values if own is ... else values[own].clone()
@@ -68,7 +68,7 @@ def add_empty(found, empty):
 
 
 def adamw_state_dict(groups, entries, rules):
-    """What torch.optim.AdamW's (rule adam: Adam's) state_dict() would give. groups: as packed by torch; entries: by number; rules: of
+    """The dict that torch.optim.AdamW's (rule adam: Adam's) state_dict() would give. groups: as packed by torch; entries: by number; rules: of
     the groups."""
     return {"state": entries,
             "param_groups": [{**_ADAMW_GROUP, "decoupled_weight_decay": rule == "adamw", **{k: v for k, v in group.items() if k != "rule"}}
@@ -91,7 +91,7 @@ def _is_kept(now, was):
 
 
 class State(collections.abc.MutableMapping):
-    """{parameter: {"step": ..., "exp_avg": ..., ...}}. Read once per step, if somebody asks. What it gives are copies: an
+    """{parameter: {"step": ..., "exp_avg": ..., ...}}. Read once per step, if it is asked for. What it gives are copies: an
     edit of one, which would do nothing, is an error at the next step. read: a bound method that gives the mapping."""
 
     def __init__(self, read):
@@ -127,7 +127,7 @@ class State(collections.abc.MutableMapping):
         return len(self._now()) + len(self.others)
 
     def __setitem__(self, key, value):
-        """Of a parameter only what stands there already."""
+        """Takes of a parameter only what stands there already."""
         if not isinstance(key, torch.Tensor):
             self.others[key] = value
             return
@@ -145,10 +145,10 @@ class State(collections.abc.MutableMapping):
 
     def refuse(self):
         raise errors.StateError("opt.state is a copy of what the plugin holds: it cannot be changed here. params_changed(params, "
-                                "reset=True) lets moments begin anew, load_state_dict() takes a state of AdamW")
+                                "reset=True) lets moments begin again, load_state_dict() takes a state of AdamW")
 
     def forget(self, name_of):
-        """The state changes now. Raises if somebody changed a copy; name_of: of a parameter, for that."""
+        """The state changes now. Raises if a copy was changed; name_of: of a parameter, for that."""
         entries, given = {**self._empty, **(self._entries or {})}, self._given
         self._entries, self._given, self._empty = None, {}, {}
         for param, entry in entries.items():
@@ -156,5 +156,5 @@ class State(collections.abc.MutableMapping):
             for name in {**was, **entry}:
                 if not _is_kept(entry.get(name), was.get(name)):
                     raise errors.StateError(f'{name} of "{name_of(param)}" was changed in opt.state, which holds copies: the '
-                                            "change would be lost. params_changed(params, reset=True) lets moments begin anew; "
+                                            "change would be lost. params_changed(params, reset=True) lets moments begin again; "
                                             "for other values load_state_dict() takes a state of AdamW")

@@ -297,7 +297,7 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
 
     @whole
     def synchronize(self):
-        """With fetch=True: every weight is the newest afterwards, for whoever reads or writes them outside of forward."""
+        """With fetch=True: every weight is the newest afterwards, for a reader or writer outside of forward."""
         if self._binding is not None:
             self._binding.fetch()
 
@@ -404,7 +404,7 @@ def _close(instance, handles, tally, ranks):
 
 
 def _settle(instance, tally, ranks):
-    """Whoever keeps the model when its optimizer goes has all updates, but where somebody else wrote. Not with several ranks, which
+    """A caller that keeps the model when its optimizer goes has all updates, but where others wrote. Not with several ranks, which
     would have to come together for it, nor in a forked child."""
     if ranks is not None or not tally.is_here() or instance.settle_all is None:
         return False

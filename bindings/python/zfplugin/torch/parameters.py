@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an optimizer binds: names, ties, channel axes; and how a change of the weights is noticed.
+"""The parameters that an optimizer binds: names, ties, channel axes; and how a change of the weights is noticed.
 
 Model: the plugin holds the fp32 masters and writes the parameters' memory itself. It keeps a digest of every parameter's
 contents that moves with what it writes, and is asked before a step, and before a fetch, what has others now: that was
-written by somebody else (a checkpoint loaded after the optimizer was made, an average swapped in, a row set through .data);
+written by others (a checkpoint loaded after the optimizer was made, an average swapped in, a row set through .data);
 what was written and written back is as it was. No step checks by itself ([zenflow] on_overwrite = ask): it would find an
 average that is swapped in for an evaluation. Where the plugin keeps no digests (on_overwrite = off) the version counter
 decides, which in-place operations of torch move and writes through .data do not.
 
 On a stream (CUDA) the answer to a question is waited for. So the plugin looks by itself before it writes ([zenflow]
-on_overwrite = hold): it leaves out what somebody else wrote, and counts it. After some steps without an edit (ASKED_STEPS) it is asked only
+on_overwrite = hold): it leaves out what others wrote, and counts it. After some steps without an edit (ASKED_STEPS) it is asked only
 where a version counter or its count has moved. An edit through .data that comes later is found one or some steps late:
 nothing of it is lost, but those steps' updates of that parameter go into the moments alone. Several processes have to find it
 at the same step, or their windows would differ: they go by what the plugin found eight steps ago, however far each device is.
 What a question finds, or a fetch of one process alone, is no part of that.
 
-The address (.data = ..., .to(), share_memory_()) says that a parameter is in other memory. The table is made anew then: where
+The address (.data = ..., .to(), share_memory_()) says that a parameter is in other memory. The table is made again then: where
 the new memory holds what the old one does, converted to its dtype, only the address has changed; else it was written too.
 What cannot be followed (another shape, device or layout) is refused by name.
 """
@@ -115,11 +115,11 @@ def listed(names):
 
 
 class Told:
-    """What the bound instance tells of edits, and what is known of them besides. is_single: no other process trains with this one."""
+    """The knowledge of edits: what the bound instance tells, and what is known besides. is_single: no other process trains with this one."""
 
     def __init__(self, is_single):
         self.has_digests = self.can_adopt = self.is_guarded = False
-        self.put = set()  # ids whose values count as written by somebody else, all of them
+        self.put = set()  # ids whose values count as written by others, all of them
         self._counter, self._n_told, self._n_asked = "overwritten_elems" if is_single else "foreign_steps", 0, 0
 
     def watch(self, instance, ids):
@@ -284,7 +284,7 @@ class ParameterTable:
         self.told.watch(instance, self.ids)
 
     def settle(self):
-        """All updates come into place, but where somebody else wrote: the training ends here. False: nothing came, since where it
+        """All updates come into place, but where others wrote: the training ends here. False: nothing came, since where it
         would come to is no longer the parameters' memory."""
         if any(self.is_gone(i) for i in self.ids) or self.has_moved(self.ids):
             return False
@@ -296,7 +296,7 @@ class ParameterTable:
         return True
 
     def remember(self):
-        """What the weights look like now is the plugin's own doing."""
+        """Takes the weights of now: they is the plugin's own doing."""
         params = self.now()
         n, trained = len(params), [(i, params[i]) for i, _ in self.trainable]
         self.versions, self.addresses, self.strides, self.told.put = [0] * n, [0] * n, [()] * n, set()
@@ -312,25 +312,25 @@ class ParameterTable:
         self.mirrors.say_written(self.params[i] for i in ids)
 
     def put_edits(self, edits):
-        """{id: values} into the weights, as if somebody else had written them, whatever stood there before."""
+        """{id: values} into the weights, as if others had written them, whatever stood there before."""
         for i, values in edits.items():
             self.aliases[i].copy_(values)
         self.push(edits)
         self.put(edits)
 
     def pull(self, ids, is_quick=False):
-        """What somebody wrote on a device of these is in their mirrors."""
+        """Brings what others wrote on a device of these into their mirrors."""
         if self.is_carried:
             self.mirrors.pull((self.params[i] for i in ids if not self.frozen[i]), is_quick)
 
     def push(self, ids=()):
-        """What was written into mirrors, of these and of those noted before, comes to the devices."""
+        """Brings what was written into mirrors, of these and of those noted before, to the devices."""
         if self.is_carried:
             self.mirrors.wrote(self.params[i] for i in ids)
             self.mirrors.push()
 
     def put(self, ids):
-        """What these show counts as written by somebody else, all of it."""
+        """Takes these so that what they show counts as written by others, all of it."""
         self.told.put.update(ids)
 
     def edited_by_element(self, changed, moved):
@@ -345,7 +345,7 @@ class ParameterTable:
         return edited
 
     def find_edited(self, ids, hold=False, is_quick=False):
-        """Those of ids whose bound memory somebody else wrote since, in order. hold: the plugin leaves these alone until
+        """Those of ids whose bound memory others wrote since, in order. hold: the plugin leaves these alone until
         it is asked about them again. is_quick: on a device what nothing tells of may be found another time."""
         self.pull(ids, is_quick)
         asked = [i for i in ids if not self.frozen[i] and self.shapes[i].numel()]
@@ -355,12 +355,12 @@ class ParameterTable:
         return sorted({*edited, *self.told.put.intersection(ids)})
 
     def is_untouched(self):
-        """Whether nothing tells that somebody else wrote; waits for nothing. The plugin writes over no edit that goes unseen here."""
+        """Whether nothing tells that others wrote; waits for nothing. The plugin writes over no edit that goes unseen here."""
         params = self.now()
         return self.told.is_quiet(self.instance) and all(params[i]._version == self.versions[i] for i in self.ids)
 
     def let_write(self, ids):
-        """The next flush() comes over what somebody else wrote of these."""
+        """The next flush() comes over what others wrote of these."""
         if self.told.is_guarded:
             self.accept(ids)
 
@@ -370,7 +370,7 @@ class ParameterTable:
             self.instance.written(ids, _abi.WRITTEN_ACCEPT)
 
     def find_changed(self, held=None, is_step=False):
-        """(ids of trainable parameters that somebody else wrote since, ids of those in other memory); raises for one that
+        """(ids of trainable parameters that others wrote since, ids of those in other memory); raises for one that
         cannot be followed. held: ids (of Python) of the parameters that count; None = all. is_step: what nothing tells of may be
         found at a later step."""
         shapes, params, ids, moved = self.shapes, self.now(), [], []
@@ -511,7 +511,7 @@ def _form(tensor):
 
 
 def _check(param, name, is_frozen, place, when=""):
-    """What the plugin could not take, said with the parameter's name before anything is bound. What is frozen may be anything
+    """Refuses what the plugin could not take, said with the parameter's name before anything is bound. What is frozen may be anything
     (packed 4-bit weights, other devices), as with torch."""
     if is_frozen:
         return

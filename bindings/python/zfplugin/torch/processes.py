@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the constructor's arguments say of process groups, and what it refuses of them (group=, norm_group=, declare=; parameters that are
+"""The meaning of the constructor's arguments of process groups, and what it refuses of them (group=, norm_group=, declare=; parameters that are
 cut over processes).
 
 With several processes declare= may say of a parameter
@@ -22,7 +22,7 @@ _DECLARED = {"channels": None, "n_batch_axes": None, "reduced_over": None, "shar
 
 
 def declared(declare, name, param):
-    """What declare= says of a parameter, with the defaults of what it leaves out."""
+    """The answer of declare= of a parameter, with the defaults of what it leaves out."""
     said = declare(name, param) if declare is not None else None
     unknown = [key for key in said or () if key not in _DECLARED]
     if unknown:

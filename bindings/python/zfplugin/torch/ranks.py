@@ -32,7 +32,7 @@ LEAST_TIMEOUT_MS = 120_000  # others may be late to be made
 
 
 class _Exchange:
-    """What one call has come to. Written by the lane's thread, read by the plugin's."""
+    """The progress of one call. Written by the lane's thread, read by the plugin's."""
 
     def __init__(self, call):
         self.call, self.is_over, self.problem = call, False, None
@@ -118,7 +118,7 @@ _FIRST_OWN = 0x40000002  # above those of number_of()
 
 
 def number_of(group):
-    """What the plugin calls a second group: the same on all of its members, whatever other groups each of them has."""
+    """The plugin's number of a second group: the same on all of its members, whatever other groups each of them has."""
     return ALL + 1 + (zlib.crc32(group.group_name.encode()) & 0x3FFFFFFF)
 
 
@@ -145,7 +145,7 @@ class _Circle:
         return dist.ProcessGroupGloo(dist.PrefixStore(f"more{self._n_more}", self.store), self.rank, self.size, self._timeout)
 
     def by_machine(self, timeout):
-        """What its members on this machine are, and its members of this one's place on each. A call of all members.
+        """The circles of its members on this machine, and its members of this one's place on each. A call of all members.
         torchrun says which machine it is; else its name does."""
         self.store.set(f"machine/{self.rank}", os.environ.get("GROUP_RANK") or socket.gethostname())
         machines = [self.store.get(f"machine/{rank}") for rank in range(self.size)]
@@ -174,7 +174,7 @@ class Ranks(collectives.Collectives):
         self._patience = datetime.timedelta(milliseconds=deadline_ms * 2 // 3)
 
     def agree(self, flag, doing="step"):
-        """Whether one of all that train together says so; None where it failed, for good. A call of all of them; whoever does not come, or
+        """Whether one of all that train together says so; None where it failed, for good. A call of all of them; a process that does not come, or
         comes for something else, is named by the plugin's own exchanges."""
         kind = zlib.crc32(doing.encode()) & 0x7F
         said, options = torch.tensor([flag, kind, 0x7F - kind], dtype=torch.uint8, device="cpu"), dist.AllreduceOptions()

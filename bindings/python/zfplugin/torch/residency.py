@@ -17,7 +17,7 @@ from ..signals import whole
 
 
 class Residency:
-    """Of an optimizer with _binding, a Binding or None, and _instance, an Instance."""
+    """A part of an optimizer with _binding, a Binding or None, and _instance, an Instance."""
 
     _is_released = _closes_at_resume = False  # a save while memory was released: the windows that it closes end with resume()
 

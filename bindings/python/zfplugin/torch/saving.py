@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights that leave the run.
 
-Visible weights lag behind in open windows. Whoever saves a model wants what flush() would give, while a run that goes on must
+Visible weights lag behind in open windows. A save of a model wants what flush() would give, while a run that goes on must
 not be flushed for it. So the model's state_dict() is hooked: values that lack updates are replaced by exported ones, in
-copies; the parameters, windows and clocks stay as they are. Where nothing is on its way, and for what somebody else wrote
-(an average that is swapped in), state_dict() gives the parameters themselves, as ever. Whoever writes into such a copy means the
+copies; the parameters, windows and clocks stay as they are. Where nothing is on its way, and for what others wrote
+(an average that is swapped in), state_dict() gives the parameters themselves, as ever. A write into such a copy means the
 parameter: what was written goes there before the model's next forward, or the next call of the optimizer.
 
 A run that resumes goes on to the bit: load_state_dict() of the optimizer brings the visible weights back, whatever the model
@@ -96,7 +96,7 @@ class FinalWeights:
     @whole
     @with_versions
     def take_written(self, *_):
-        """What somebody wrote into copies that state_dict() gave goes into the parameters, element by element."""
+        """Takes what others wrote into copies that state_dict() gave goes into the parameters, element by element."""
         if not self._given and not self._older:
             return
         given, self._given = {i: (copy, version) for i, copy, version in self._given}, []
@@ -108,7 +108,7 @@ class FinalWeights:
 
     @staticmethod
     def _put(binding, written):
-        """written: {id: a copy that somebody wrote into}; what it was is what flush() would give."""
+        """written: {id: a copy that others wrote into}; what it was is what flush() would give."""
         binding.fetch()
         finals = binding.final_values(sorted(written))
         for i, copy in written.items():
@@ -172,7 +172,7 @@ def _on_state_dict(module, hook):
 
 
 class Tally:
-    """What would be lost if the run ended now."""
+    """Counts what would be lost if the run ended now."""
 
     def __init__(self, instance, log):
         config = instance.config()

@@ -102,7 +102,7 @@ class Rows(state.Blobs):
         self._fetch()
 
     def _fetch(self):
-        """What is missing. A call of all processes."""
+        """The missing ranges. A call of all processes."""
         files = [*self.blobs]
         n_missing = sum(end - first for ranges in self._missing.values() for _, first, end in ranges)
         for number in self._lines:
@@ -116,7 +116,7 @@ class Rows(state.Blobs):
         self._others.clear()
 
     def _swap(self, number, messages):
-        """What the processes of a group have for this one, of which messages are for them."""
+        """The bytes that the processes of a group have for this one, of which messages are for them."""
         line, rank = self._lines[number], self._circles[number].rank
         peers = [peer for peer in range(len(messages)) if peer != rank]
 
@@ -130,7 +130,7 @@ class Rows(state.Blobs):
         return [memoryview(into)[:-1] if peer != rank else b"" for peer, into in enumerate(found)]
 
     def _answer(self, files, number, ranges):
-        """What this process has of it: ranges, each with its bytes behind it."""
+        """The bytes that this process has of it: ranges, each with its bytes behind it."""
         out = []
         for file, first, nbytes in _RANGE.iter_unpack(ranges):
             for begin, end, data, at in state.within(self._others[number, files[file]], first, first + nbytes):

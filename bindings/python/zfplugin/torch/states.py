@@ -22,7 +22,7 @@ class States:
     def state_dict(self):
         """Groups, and the plugin's state as plain tensors and text (checkpoint.py). Between steps. Windows close, as by flush(), so
         that this run and the one that loads it go on alike; where none are open (mode = exact) nothing changes. Weights that
-        somebody else wrote since the last step are saved as such, and followed at the next one: they may be an average that is swapped
+        others wrote since the last step are saved as such, and followed at the next one: they may be an average that is swapped
         out again, so windows stay open then. With group= moments and
         counts alone, of all processes, as torch's optimizers have them (sharded_state: its rows): a call that all of them make together."""
         for hook in self._optimizer_state_dict_pre_hooks.values():
@@ -74,7 +74,7 @@ class States:
 
     @state.setter
     def state(self, given):
-        """Without entries of parameters it lets moments begin anew, as in torch, whose constructor puts an empty one here."""
+        """Without entries of parameters it lets moments begin again, as in torch, whose constructor puts an empty one here."""
         if given is self._state:
             return
         if any(isinstance(key, torch.Tensor) for key in given):
@@ -88,7 +88,7 @@ class States:
     @torch.no_grad()
     def load_state_dict(self, state_dict):
         """The run goes on to the bit, weights included. Whole or not at all; names and shapes must be the saved ones.
-        What was saved before the first step begins anew: fresh moments and windows, weights as they are. A state of
+        What was saved before the first step begins again: fresh moments and windows, weights as they are. A state of
         torch.optim.AdamW or Adam is taken over: its moments and update counts, weights as they are."""
         state_dict = checkpoint.hooked(self._optimizer_load_state_dict_pre_hooks, self, dict(state_dict or {}))
         self._forget_copies()
@@ -138,7 +138,7 @@ class States:
     @whole
     def save(self, path, note=None):
         """Saves the plugin's state into a directory, streaming, which state_dict() cannot; the groups are not part of it.
-        Windows close, as by flush(). Returns the report as a dict. Weights that somebody else wrote are followed first:
+        Windows close, as by flush(). Returns the report as a dict. Weights that others wrote are followed first:
         where an average is swapped in, swap it out before."""
         self._followed("save", is_quiet=True)
         self._refuse_cut("save")

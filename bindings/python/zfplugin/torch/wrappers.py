@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What callbacks for trainers share: finding the optimizer inside of their wrappers, clipping in its place, and figures for their logs."""
+"""Shared by callbacks for trainers: finding the optimizer inside of their wrappers, clipping in its place, and figures for their logs."""
 import math
 import sys
 

@@ -29,18 +29,18 @@ extern "C" {
 /* send is NULL; part r of recv comes from rank r, one's own is there already. */
 #define ZF_COLLECTIVE_ALL_GATHER 2
 
-/* What a call is for, where bucket and step are ZF_NO_ID and 0 if they mean nothing. */
+/* The purpose of a call; bucket and step are ZF_NO_ID and 0 where they mean nothing. */
 #define ZF_COLLECTIVE_FOR_BIND 1        /* comparing what the ranks have bound */
 #define ZF_COLLECTIVE_FOR_STEP 2        /* agreeing on a step: which gradients there are */
-#define ZF_COLLECTIVE_FOR_GRADIENTS 3   /* the parts of a bucket of gradients, to whoever sums them */
-#define ZF_COLLECTIVE_FOR_SUMS 4        /* ... and the sums, to everyone: all, or what everyone needs of them */
+#define ZF_COLLECTIVE_FOR_GRADIENTS 3   /* the parts of a bucket of gradients, to the rank that sums them */
+#define ZF_COLLECTIVE_FOR_SUMS 4        /* the sums of a bucket, to every rank: all, or what it needs of them */
 #define ZF_COLLECTIVE_FOR_NORM 5        /* every rank's part of the gradient norm */
 #define ZF_COLLECTIVE_FOR_VALUES 6      /* new values of a bucket's parameters */
 #define ZF_COLLECTIVE_FOR_ENTERING 7    /* optimizer state of channels that are about to run ahead */
 #define ZF_COLLECTIVE_FOR_STATE 8       /* between steps: a checkpoint, or optimizer state that one call needs whole */
 #define ZF_COLLECTIVE_FOR_IMPORTANCE 9  /* by which channels are chosen that several ranks have a part of */
 #define ZF_COLLECTIVE_FOR_PARAMETERS 10 /* [shard] stage = 3: a bucket of parameters, for param_fetch */
-/* What another transport begins with, in create. In a lane of its own: who is there when an exchange does not end. Such
+/* In create: the start of another transport. In a lane of its own: the roll, when an exchange does not end. Such
  * a call may never end either, and the plugin then looks in recv for the parts that have come. A transport that writes
  * parts there as they come lets an error name the rank that is missing. */
 #define ZF_COLLECTIVE_FOR_TRANSPORT 11

@@ -28,10 +28,10 @@ typedef struct zf_plan { /* output struct; of one rank. Bytes of host and device
     uint32_t n_buckets;       /* several ranks: exchanged by themselves; one rank: 0 */
     uint32_t update_interval; /* S, or the longest that auto may make */
     uint32_t publish_lag;
-    uint64_t host_nbytes;         /* everything in host memory, of which ... */
-    uint64_t host_state_nbytes;   /* ... w, m, v, of what is not resident */
-    uint64_t host_slots_nbytes;   /* ... gradient slots */
-    uint64_t host_publish_nbytes; /* ... what waits to be published */
+    uint64_t host_nbytes;         /* everything in host memory; the next three are of it: */
+    uint64_t host_state_nbytes;   /* w, m, v of what is not resident */
+    uint64_t host_slots_nbytes;   /* gradient slots */
+    uint64_t host_publish_nbytes; /* what waits to be published */
     uint64_t device_nbytes;       /* from bind_params on, besides the host's own parameters and gradients */
     uint64_t staging_nbytes;      /* more of it, once gradients are borrowed for a hook alone, strided, or exchanged
                                    * (stage 2: by a host that delivers them bucket by bucket) */
@@ -44,9 +44,8 @@ typedef struct zf_plan { /* output struct; of one rank. Bytes of host and device
     uint64_t n_selected_elems;
     uint64_t slots_peak_milli; /* slots per parameter x 1000, in a model of the schedule */
     uint64_t slots_mean_milli;
-    uint64_t
-        least_close_elems; /* of n_owned_elems, those whose windows close at one step: the fewest over the steps ... */
-    uint64_t most_close_elems;     /* ... and the most; 0 where all is resident */
+    uint64_t least_close_elems; /* of n_owned_elems, those whose windows close at one step: the fewest over the steps */
+    uint64_t most_close_elems;  /* the most over the steps; 0 where all is resident */
     uint64_t host_exchange_nbytes; /* of host_nbytes: what ranks gather there; copies of what they exchange, of a device
                                     * with memory of its own */
 } zf_plan_t;
