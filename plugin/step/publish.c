@@ -86,8 +86,7 @@ static void merge_bucket(zfi_publishing_t *publishing, const zfi_close_t *close,
                              .all_open = close->is_warm_up,
                              .turn = publishing->clock->n_choices & 1,
                              .end_segment = publishing->plan->n_segments};
-    zfi_timeline_signal(&engine->lines.publish_due,
-                        bucket->end); /* a full list is sent, and the hook may wait for `up` */
+    zfi_timeline_signal(&engine->lines.publish_due, bucket->end); /* `up` goes on, which a full list may wait for */
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.up, bucket->end, &engine->count.stall_replay_ns));
     zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, bucket->end));
