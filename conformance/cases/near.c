@@ -30,7 +30,7 @@ typedef struct near_param {
     int has_grad;
     int64_t shape[2];
     zf_tensor_t tensor;
-    char name[16];
+    char name[20];
 } near_param_t;
 
 typedef struct near {

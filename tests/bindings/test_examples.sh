@@ -18,11 +18,11 @@ for name in train_zf:20 train_zf_overlap:25; do
     [ "$n" -gt 5 ] && [ "$n" -le "${name#*:}" ] || { echo "need 6..${name#*:}" >&2; exit 1; }
 done
 
-# A whole host and a whole plugin, comments counted.
-for file in "$source/first.c" "$source/../../abi/examples/plugin.c"; do
-    n=$(wc -l <"$file")
-    echo "${file##*/}: $n lines"
-    [ "$n" -lt 120 ] || { echo "need less than 120" >&2; exit 1; }
+# A whole host, and a whole plugin that conforms, comments counted.
+for file in first.c:119 ../../abi/examples/plugin.c:165; do
+    n=$(wc -l <"$source/${file%:*}")
+    echo "${file%:*}: $n lines"
+    [ "$n" -le "${file#*:}" ] || { echo "need ${file#*:} at most" >&2; exit 1; }
 done
 
 # With every channel selected the plugin is AdamW to the bit: the same losses, digit for digit.
