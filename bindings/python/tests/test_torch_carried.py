@@ -49,12 +49,20 @@ class Carried(TorchTest):
     def on_both(self, act, make=mlp, n_steps=12, **options):
         """act(model, optimizer, step) beside AdamW on the device."""
         ours, theirs = support.twins(lambda: make().to(VULKAN))
-        opt, reference = self.zenflow(ours, **{**HYPER, **options}), torch.optim.AdamW(theirs.parameters(), **HYPER)
+        opt, reference = self.zenflow(ours, **{**HYPER, "model": ours, **options}), torch.optim.AdamW(theirs.parameters(), **HYPER)
         self.train_both(ours, theirs, opt, reference, n_steps, act)
         opt.synchronize()
         difference, name = support.worst(ours.cpu(), theirs.cpu())
         self.assertLessEqual(difference, BOUND, name)
         return opt
+
+    def test_read_in_forward(self):
+        """Also saved before it was read: nothing of a step is taken for an edit of what the device still has."""
+        def saved(model, opt, step):
+            plain_step(model, opt, step)
+            model.state_dict()
+        for act in (plain_step, saved):
+            self.on_both(act, fetch=True)
 
     def test_uses(self):
         programs = {program.__name__: (name, program, make) for name, program, make in USES}

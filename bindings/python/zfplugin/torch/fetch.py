@@ -85,7 +85,8 @@ class Fetcher:
     def _look(self, ids):
         """Those of ids that others wrote."""
         if not self.instance.place.is_stream:
-            return set(self.table.find_edited([i for i in ids if not self.table.is_gone(i)], is_quick=True))
+            # Compares contents on a device, where the mirror would be written over an edit that no version counter tells of.
+            return set(self.table.find_edited([i for i in ids if not self.table.is_gone(i)], is_quick=not self.table.is_carried))
         if not self.edited and torch.is_grad_enabled() and self.table.is_untouched():
             return set()  # what is written all the same, the plugin leaves out
         if self.edited is None or self.edited:  # what was found may have been written back

@@ -143,7 +143,7 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
         self._make_binding = functools.partial(
             Binding, rule=self._rule, model=self._model,
             table_options={"is_single": is_single, "declare": declare, "is_reduced": self._ranks is not None,
-                           "own_numbers": number_own(others["reduced_over"]), "overlap": overlap},
+                           "own_numbers": number_own(others["reduced_over"]), "overlap": overlap or fetch},
             feed_options={"overlap": overlap, "n_releasing": int(release_gradients),
                           "agree": self._ranks.agree if self._ranks is not None else None},
             fetcher=self._fetcher, handles=self._handles, log=self.log)

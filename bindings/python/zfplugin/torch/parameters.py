@@ -149,7 +149,8 @@ class ParameterTable:
     """The bound parameters in order of their ids, as the groups hold them when it is made. trained: names of those that
     were bound as trainable before: frozen since, they keep their state and are holes, as in torch. is_reduced: gradients are
     summed or averaged over ranks. place: where they all must be; on the host's thread those of other devices have mirrors. config: a function
-    that gives the instance's. is_single: no other process trains with this one. overlap: updates are to begin during backward."""
+    that gives the instance's. is_single: no other process trains with this one. overlap: updates go on beside the trainer,
+    during backward or behind step()."""
 
     def __init__(self, groups, names, *, rows, fused, declare=None, is_reduced=False, own_numbers=None, trained=(), place=HOST_THREAD,
                  config=None, is_single=True, mirrors=None, overlap=None):
@@ -175,7 +176,7 @@ class ParameterTable:
         self._check_ties()
         self.aliases = [p.detach() for p in self.now()]  # the bound memory, alive whatever becomes of the parameter
         self.experts = []  # names of those whose first axis was found to count them
-        # what threads begin during backward they update from a copy of the gradient, with a master of its own
+        # what threads update beside the trainer has a master of its own: what the model reads changes at a fetch, or in step, alone
         home = "host" if overlap and not place.is_stream and config()["zenflow.mode"] == "exact" else "plugin"
         is_alone = self.spread is not None and cut.is_decided_alone(config())
         copies = {i: (self.spread.counts(at), self.spread.diverges(at, is_alone)) for at, (i, _) in enumerate(self.trainable)} if self.spread else {}
