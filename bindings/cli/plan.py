@@ -241,6 +241,7 @@ class Plan:
         if in_two_levels and n_ranks % n_local:
             raise Failed(f"[shard] transport = {keys['shard.transport']}: {n_ranks} ranks are no machines of {n_local} (--local-ranks)")
         self.n_machines = n_ranks // n_local if in_two_levels else n_ranks
+        self.copies_what_travels = n_ranks > 1 and self.options.device == "cuda" and keys["shard.transport"].startswith("host")
 
     def take_limits(self):
         """For a rank: the memory of its card, and the memory of the host that is for it, or as the configuration says for the plugin alone."""
@@ -259,7 +260,7 @@ class Plan:
         for i, (rank, overrides) in enumerate(asks):
             plan = plans[i]
             if "error" not in plan and room_nbytes < math.inf and not self.limit_nbytes:
-                beside = plan["staging_nbytes"] + plan["sums_nbytes"] + plan["device_nbytes"] * is_cpu
+                beside = plan["host_exchange_nbytes"] + is_cpu * sum(plan[name] for name in ("device_nbytes", "staging_nbytes", "sums_nbytes"))
                 free = FREE_SHARE if self.keys["host.early_mib"] == "auto" else 0
                 limit = (room_nbytes - beside) * (1 - free) + beside
                 asks[i] = rank, [*overrides, f"host.memory_limit_mib={max(int(limit / MIB), 1)}"]

@@ -86,6 +86,9 @@ def lacking(plan):
     parts = [f"{name} need {gib(need):.2f} GiB, have {gib(have):.2f}" for name, need, have, lack in (
         ("card:", way.card_nbytes, plan.card_nbytes, lacks(plan, way)[0]),
         ("host memory:", way.least_nbytes, plan.room_nbytes, lacks(plan, way)[1])) if lack]
+    copies = way.bytes["host_exchange_nbytes"] if lacks(plan, way)[1] and plan.copies_what_travels else 0
+    if copies:
+        parts.append(f"of it {gib(copies):.2f} are copies of what ranks exchange, and [shard] transport = nccl needs none")
     return f"nothing fits; least is missing with {setting(way)}: {'; '.join(parts)}"
 
 
@@ -133,9 +136,7 @@ def bytes_of(plan):
             "for what ranks exchange" + (", and the rank's part of the weights" if plan.stage == 3 else ""))
     yield (f"device     {gib(b['device_nbytes']):9.3f} GiB per rank of the plugin's; {gib(b['staging_nbytes']):.3f} more {more}; "
            f"{gib(b['sums_nbytes']):.3f} more where a step's gradient comes in parts")
-    # what a save in mid-window adds: the slots that are open then, and visible values, which differ from the masters
-    window = plan.model.nbytes * ((b["update_interval"] - 1) / 2 + 1) if plan.has_windows else 0
-    yield (f"disk       {gib(plan.disk_nbytes()):9.3f} GiB for a compact checkpoint of all ranks; about {gib(window):.3f} more for one in mid-window")
+    yield f"disk       {gib(plan.disk_nbytes()):9.3f} GiB for a checkpoint of all ranks"
 
 
 def range_of(plan, least, most):

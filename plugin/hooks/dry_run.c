@@ -13,6 +13,7 @@
 #include "instance/residency.h"
 #include "instance/rules.h"
 #include "ranks/buffers.h"
+#include "ranks/groups.h"
 #include "ranks/ranks.h"
 #include "ranks/shards.h"
 #include "state/make.h"
@@ -91,10 +92,11 @@ static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t 
     if (!st)
         st = zfi_run_plan(&run->ranks, err);
     if (!st) {
-        zfi_memory_plan(run);
         zfi_ranks_plan_room(&run->ranks);
+        zfi_memory_plan(run);
         fill(run, &engine->policy, out);
     }
+    zfi_groups_free(&run->reduction.groups);
     zfi_buffers_free(&run->reduction);
     zfi_shards_free(&run->ranks);
     zfi_plan_free(&run->plan);

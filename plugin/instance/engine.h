@@ -142,6 +142,10 @@ static inline int zfi_has_peers(const zfi_engine_t *engine) {
 static inline int zfi_exchanges_on_device(const zfi_engine_t *engine) {
     return engine->config.transport & ZFI_TRANSPORT_NCCL && zfi_n_ranks(engine) > 1;
 }
+/* Ranks exchange host memory, and the device has its own: page-locked copies of it travel (ranks/mirror.h). */
+static inline int zfi_has_mirrors(const zfi_engine_t *engine) {
+    return engine->ops->has_own_memory && zfi_has_peers(engine) && !zfi_exchanges_on_device(engine);
+}
 /* Each rank keeps the optimizer's state of its parts of the buckets only. */
 static inline int zfi_is_sharded(const zfi_engine_t *engine) {
     return engine->config.stage > 0 && zfi_n_ranks(engine) > 1;

@@ -165,8 +165,6 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
         for (int i = 0; i < ZFI_READY_DEPTH; i++)
             sel->ready[i] = zfi_arena_take(arena, plan->n_cohorts, 1);
     }
-    run->dev.enter_block_nbytes =
-        sizeof(zfi_enter_block_t) + (uint64_t)zfi_enter_arrays(run->n_moments) * ZFI_ENTER_ELEMS * sizeof(float);
     sel->staging = zfi_arena_take(arena, n_enter_blocks(run->engine), run->dev.enter_block_nbytes);
 }
 

@@ -36,24 +36,31 @@ static uint64_t find_room(const zfi_run_memory_t *mem, uint64_t own_nbytes, char
     return zfi_room_share(&room, zfi_arena_all_promised() - own_nbytes, mem->node.n_ranks);
 }
 
+/* Bytes of the host's memory and of the device's, which is the host's on some. */
+typedef struct need {
+    uint64_t host, device;
+} need_t;
+
 /* promised_nbytes: of the arenas that are about to be mapped. */
-static zf_status_t check_room(zfi_engine_t *engine, const zfi_run_memory_t *mem, uint64_t host, uint64_t device,
-                              uint64_t promised_nbytes, zf_error_t *err) {
+static zf_status_t check_room(const zfi_ranks_t *ranks, need_t need, uint64_t promised_nbytes, zf_error_t *err) {
     char source[96];
-    uint64_t have = find_room(mem, promised_nbytes, source, sizeof source);
+    const zfi_layout_t *layout = &ranks->mem->layout;
+    uint64_t have = find_room(ranks->mem, promised_nbytes, source, sizeof source);
+    uint64_t images = zfi_residency_images_nbytes(ranks->engine, need.device);
     zfi_device_info_t info;
-    uint64_t need, images = zfi_residency_images_nbytes(engine, device);
-    engine->ops->info(engine->device, &info);
-    need = host + (info.is_host_memory ? device : 0) + images;
-    if (need <= have)
+    ranks->engine->ops->info(ranks->engine->device, &info);
+    uint64_t all = need.host + (info.is_host_memory ? need.device : 0) + images;
+    if (all <= have)
         return ZF_OK;
-    return zfi_error(err, ZF_ERR_MEMORY, "bind_params",
-                     "host memory: need %" PRIu64 " MiB, have %" PRIu64 " MiB (%s): state %" PRIu64 ", slots %" PRIu64
-                     ", publish %" PRIu64 ", device side %" PRIu64
-                     " MiB; lower [zenflow] update_interval, deliver bf16 gradients, or use a machine with more memory",
-                     need >> 20, have >> 20, source, mem->layout.host_state_nbytes >> 20,
-                     mem->layout.host_slots_nbytes >> 20, mem->layout.host_publish_nbytes >> 20,
-                     (device + images) >> 20);
+    return zfi_error(
+        err, ZF_ERR_MEMORY, "bind_params",
+        "host memory: need %" PRIu64 " MiB, have %" PRIu64 " MiB (%s): state %" PRIu64 ", slots %" PRIu64
+        ", publish %" PRIu64 ", device side %" PRIu64 ", what ranks exchange %" PRIu64
+        " MiB; lower [zenflow] update_interval, deliver bf16 gradients, %sor use a machine with more memory",
+        all >> 20, have >> 20, source, layout->host_state_nbytes >> 20, layout->host_slots_nbytes >> 20,
+        layout->host_publish_nbytes >> 20, (need.device + images) >> 20,
+        (zfi_memory_mirrors_nbytes(ranks) + ranks->mem->room_nbytes) >> 20,
+        zfi_has_mirrors(ranks->engine) ? "exchange on the device ([shard] transport = nccl), " : "");
 }
 
 void zfi_memory_planned(const zfi_ranks_t *ranks, zf_bind_report_t *out) {
@@ -79,15 +86,19 @@ static void free_device(zfi_engine_t *engine, zfi_arena_t *arena) {
     zfi_arena_free(arena); /* what was promised and not mapped */
 }
 
-/* Spares leave room for what is mapped later, and where the host sets neither a limit nor a budget a quarter of what
- * there is. */
-static uint64_t spares_leave(const zfi_run_t *run) {
-    uint64_t later = zfi_memory_staging_nbytes(&run->ranks) + zfi_memory_sums_nbytes(&run->ranks);
-    if (run->hs.n_spares == 0)
-        return 0;
-    if (run->mem.limit_mib || run->engine->config.early_mib != ZFI_EARLY_MIB_AUTO)
-        return later;
-    return later + run->mem.layout.host_nbytes / 3;
+/* What bind maps, and with room for early replays what is mapped later, and where the host sets neither a limit nor a
+ * budget a quarter of what there is. */
+static need_t count_need(const zfi_run_t *run) {
+    const zfi_layout_t *layout = &run->mem.layout;
+    need_t need = {layout->host_nbytes + zfi_memory_mirrors_nbytes(&run->ranks) + run->mem.room_nbytes,
+                   layout->device_nbytes};
+    if (run->buckets.n || run->hs.n_spares)
+        need.device += zfi_memory_staging_nbytes(&run->ranks);
+    if (run->hs.n_spares)
+        need.device += zfi_memory_sums_nbytes(&run->ranks);
+    if (run->hs.n_spares && !run->mem.limit_mib && run->engine->config.early_mib == ZFI_EARLY_MIB_AUTO)
+        need.host += layout->host_nbytes / 3;
+    return need;
 }
 
 /* Whether the device's memory is the host's; of a plan there is no device to ask. */
@@ -99,16 +110,15 @@ static int is_of_host(const zfi_engine_t *engine) {
 }
 
 void zfi_memory_plan(zfi_run_t *run) {
-    const zfi_layout_t *layout = &run->mem.layout;
-    uint64_t need, limit_nbytes = run->mem.limit_mib << 20;
+    uint64_t limit_nbytes = run->mem.limit_mib << 20;
     run->hs.n_spares = zfi_layout_most_spares(run->engine, &run->plan, run->n_moments);
     for (;; run->hs.n_spares /= 2) {
         zfi_arena_t host = {0}, device = {0};
         zfi_layout_count(run, &host, &device);
-        need =
-            layout->host_nbytes + spares_leave(run) + zfi_residency_images_nbytes(run->engine, layout->device_nbytes);
-        need += is_of_host(run->engine) ? layout->device_nbytes : 0;
-        if (!run->hs.n_spares || !limit_nbytes || need <= limit_nbytes)
+        need_t need = count_need(run);
+        need.host += zfi_residency_images_nbytes(run->engine, need.device);
+        need.host += is_of_host(run->engine) ? need.device : 0;
+        if (!run->hs.n_spares || !limit_nbytes || need.host <= limit_nbytes)
             return;
     }
 }
@@ -137,14 +147,13 @@ int zfi_memory_has_room_beside(const zfi_ranks_t *ranks) {
     return host <= (ranks->mem->limit_mib ? have / 2 : have);
 }
 
-/* Counts, and promises what was counted if there is room. */
+/* Counts, and promises what was counted if there is room for it and for what ranks exchange, which is mapped later. */
 static zf_status_t promise(zfi_run_t *run, zfi_arena_t *host, zfi_arena_t *device, zf_error_t *err) {
     *host = *device = (zfi_arena_t){0};
     zfi_layout_count(run, host, device);
     zfi_arena_promise(host);
     zfi_arena_promise(device);
-    zf_status_t st = check_room(run->engine, &run->mem, run->mem.layout.host_nbytes + spares_leave(run),
-                                run->mem.layout.device_nbytes, host->promised_nbytes + device->promised_nbytes, err);
+    zf_status_t st = check_room(&run->ranks, count_need(run), host->promised_nbytes + device->promised_nbytes, err);
     if (st) {
         zfi_arena_free(host);
         zfi_arena_free(device);
@@ -213,9 +222,9 @@ static zf_status_t map_more(zfi_ranks_t *ranks, zfi_arena_t *arena, uint64_t nby
     zfi_arena_take(arena, nbytes, 1);
     zfi_arena_promise(arena);
     more = zfi_arena_mapped_nbytes(arena);
-    zf_status_t st =
-        check_room(ranks->engine, mem, (is_host ? more : 0) + has_limit * mapped_host_nbytes(mem),
-                   (is_host ? 0 : more) + has_limit * mapped_device_nbytes(ranks), arena->promised_nbytes, err);
+    need_t need = {has_limit * mapped_host_nbytes(mem), has_limit * mapped_device_nbytes(ranks)};
+    *(is_host ? &need.host : &need.device) += more;
+    zf_status_t st = check_room(ranks, need, arena->promised_nbytes, err);
     if (!st)
         st = is_host ? zfi_arena_map(arena, what, err) : map_device(ranks->engine, arena, what, err);
     if (!st && is_host)

@@ -106,10 +106,10 @@ uint64_t zfi_memory_mirrors_nbytes(const zfi_ranks_t *ranks) {
         return 0;
     if (zfi_is_sharded(ranks->engine))
         nbytes = mapped(zfi_memory_cut_nbytes(ranks)) + mapped(zfi_memory_pieces_nbytes(ranks));
+    if (zfi_has_mirrors(ranks->engine))
+        return nbytes + all_mirrors_nbytes(ranks);
     if (!ranks->engine->ops->has_own_memory)
         return nbytes;
-    if (!zfi_exchanges_on_device(ranks->engine))
-        return nbytes + all_mirrors_nbytes(ranks);
     if (zfi_is_grouped(ranks->engine))
         nbytes += mapped(zfi_norm_nbytes(ranks->engine));
     if (zfi_is_sharded(ranks->engine))

@@ -5,14 +5,9 @@
 #include "instance/memory.h"
 #include "instance/residency.h"
 
-/* Transports that move the device's memory need none. */
-int zfi_mirror_is_wanted(zfi_engine_t *engine) {
-    return engine->ops->has_own_memory && zfi_has_peers(engine) && !zfi_exchanges_on_device(engine);
-}
-
 zf_status_t zfi_mirror_map(zfi_ranks_t *ranks, zfi_mirror_t *mirror, const void *device, uint64_t nbytes,
                            zf_error_t *err) {
-    return zfi_mirror_is_wanted(ranks->engine) ? zfi_mirror_map_always(ranks, mirror, device, nbytes, err) : ZF_OK;
+    return zfi_has_mirrors(ranks->engine) ? zfi_mirror_map_always(ranks, mirror, device, nbytes, err) : ZF_OK;
 }
 
 zf_status_t zfi_mirror_map_always(zfi_ranks_t *ranks, zfi_mirror_t *mirror, const void *device, uint64_t nbytes,

@@ -20,9 +20,6 @@
 
 #include "instance/run.h"
 
-/* Whether ranks exchange host memory and the device has its own. */
-int zfi_mirror_is_wanted(zfi_engine_t *engine);
-
 /* [control] Maps the mirror of nbytes of device memory; nothing where the host reaches it. free: legal at any time. */
 zf_status_t zfi_mirror_map(zfi_ranks_t *ranks, zfi_mirror_t *mirror, const void *device, uint64_t nbytes,
                            zf_error_t *err);

@@ -37,10 +37,13 @@ zf_status_t zfi_ranks_plan(zfi_ranks_t *ranks, zf_error_t *err) {
     if (zfi_buckets_build(ranks->params, ranks->n_params, engine->config.bucket_bytes, places, ranks->buckets))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for the buckets of %u parameters",
                          ranks->n_params);
+    if (zfi_groups_list(engine, ranks->params, ranks->n_params, &ranks->reduction->groups))
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for the groups of %u parameters",
+                         ranks->n_params);
     ranks->buckets->is_owner = zfi_is_sharded(engine);
     if (!zfi_gathers_behind(engine) && ranks->buckets->n > ZFI_LEAST_BUFFERS)
         ranks->buckets->n_value_places = ZFI_LEAST_BUFFERS; /* what is shown in the step makes room */
-    ranks->buckets->values_wait = zfi_gathers_behind(engine) && zfi_mirror_is_wanted(engine);
+    ranks->buckets->values_wait = zfi_gathers_behind(engine) && zfi_has_mirrors(engine);
     return ZF_OK;
 }
 
@@ -82,6 +85,7 @@ void zfi_ranks_plan_room(zfi_ranks_t *ranks) {
     zfi_reduction_t *reduction = ranks->reduction;
     if (!zfi_has_peers(ranks->engine))
         return;
+    reduction->arena = (zfi_arena_t){0};
     reduction->agreement_nbytes = zfi_agreement_nbytes(ranks->n_params);
     reduction->block_nbytes = ranks->dev->enter_block_nbytes;
     size_room(ranks->engine, ranks->plan, ranks->n_moments, ranks->buckets->most_ranks, reduction);
@@ -108,10 +112,8 @@ zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err) {
     reduction->value_number = calloc(ranks->n_params, sizeof *reduction->value_number);
     reduction->value_nbytes = calloc(ranks->n_params, sizeof *reduction->value_nbytes);
     if (!reduction->n_final || !reduction->is_final || !reduction->has_landed || !reduction->number ||
-        !reduction->value_number || !reduction->value_nbytes || zfi_importance_new(ranks) ||
-        zfi_groups_list(ranks->engine, ranks->params, ranks->n_params, &reduction->groups))
+        !reduction->value_number || !reduction->value_nbytes || zfi_importance_new(ranks))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", ranks->n_params);
-    zfi_ranks_plan_room(ranks);
     zf_status_t st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
     if (st)
         return st;

@@ -25,8 +25,7 @@
  * one rank. free is legal after a failure. */
 zf_status_t zfi_ranks_plan(zfi_ranks_t *ranks, zf_error_t *err);
 zf_status_t zfi_ranks_new(zfi_ranks_t *ranks, zf_error_t *err);
-/* [control] Counts what is mapped beside buckets and mirrors, once the run's memory is planned:
- * ranks->mem->room_nbytes. */
+/* [control] Counts what new maps beside buckets and mirrors, once the plan is there: ranks->mem->room_nbytes. */
 void zfi_ranks_plan_room(zfi_ranks_t *ranks);
 void zfi_ranks_free(zfi_ranks_t *ranks);
 

@@ -87,6 +87,8 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
     if (!st)
         st = plan(run, err);
     if (!st)
+        zfi_ranks_plan_room(&run->ranks);
+    if (!st)
         st = zfi_memory_bind(run, err);
     if (!st)
         st = zfi_ranks_new(&run->ranks, err);

@@ -12,6 +12,8 @@
 #include "instance/memory.h"
 #include "instance/run.h"
 #include "lib/cgroup.h"
+#include "local_ranks.h"
+#include "ranks/ranks.h"
 #include "rig.h"
 #include "suite.h"
 #include "wrap.h"
@@ -31,6 +33,7 @@ static const zt_shape_t on_host[N_SHAPES] = {
 };
 
 static zt_rig_t rig;
+static int n_mapped; /* arenas */
 
 /* Bytes of this process's anonymous mappings, from the kernel. */
 static uint64_t mapped_nbytes(void) {
@@ -75,6 +78,60 @@ ZT_TEST(refused_with_need_and_have) {
     for (uint32_t p = 0; p < N_SHAPES; p++)
         ck_assert_int_eq(memcmp(rig.params[p].tensor.dl.data, rig.params[p].visible, 4), 0);
     zt_rig_end(&rig);
+}
+
+ZT_WRAP(zf_status_t, zfi_arena_map, zfi_arena_t *arena, const char *what, zf_error_t *err) {
+    n_mapped++;
+    return __real_zfi_arena_map(arena, what, err);
+}
+
+/* The CPU as a device with memory of its own, of which ranks exchange page-locked copies. */
+static int is_away;
+ZT_WRAP(zf_status_t, zfi_ranks_plan, zfi_ranks_t *ranks, zf_error_t *err) {
+    static zfi_device_ops_t away;
+    away = *ranks->engine->ops;
+    away.has_own_memory = 1;
+    if (is_away)
+        ranks->engine->ops = &away;
+    return __real_zfi_ranks_plan(ranks, err);
+}
+
+/* Binds one of many ranks, among its images. */
+static zf_status_t bind_among_ranks(zt_ranks_t *ranks, zt_job_t *job, uint64_t limit_mib) {
+    static char config[160];
+    snprintf(config, sizeof config,
+             "[host]\nmemory_limit_mib = %" PRIu64
+             "\nthreads = 1\nearly_mib = 0\n[log]\nlevel = error\n[shard]\nstage = 1\n",
+             limit_mib);
+    zt_jobs_start(ranks, 16, job, sizeof *job, &(zt_job_t){.config = config});
+    n_mapped = 0;
+    (void)zt_job_open(job, shapes, N_SHAPES);
+    return job->st;
+}
+
+/* Under every limit either nothing of the run is mapped, or all of it. */
+ZT_TEST(what_ranks_exchange_is_counted_before_anything_is_mapped) {
+    static zt_ranks_t ranks;
+    static zt_job_t job;
+    uint64_t least_mib[2] = {0};
+    for (is_away = 0; is_away < 2; is_away++) {
+        int n_by_create = 0;
+        zf_status_t st = ZF_ERR_MEMORY;
+        while (st < 0) {
+            st = bind_among_ranks(&ranks, &job, ++least_mib[is_away]);
+            n_by_create = least_mib[is_away] == 1 ? n_mapped : n_by_create;
+            if (st < 0) {
+                zt_refused(&job.rig.err, st, ZF_ERR_MEMORY, "what ranks exchange");
+                ck_assert_int_eq(strstr(job.rig.err.message, "transport = nccl") != NULL, is_away);
+            }
+            ck_assert_msg((n_mapped == n_by_create) == (st < 0), "%d MiB: %d arenas were mapped",
+                          (int)least_mib[is_away], n_mapped);
+            ck_assert_uint_lt(least_mib[is_away], 1000);
+            zt_jobs_end(&ranks);
+        }
+    }
+    is_away = 0;
+    ck_assert_uint_gt(least_mib[1], least_mib[0]);
 }
 
 /* Another instance has been given everything and has not touched it yet. */
