@@ -119,11 +119,11 @@ def same_weights(exact, documented, is_judged: bool) -> dict:
 
 def link(plugin, probe, value_nbytes: float) -> dict:
     """Bytes per step over the link beside the formula 4M(1 + 1/S) (fp32; bf16: 2M). publish_warm_up: what closes beyond one per window
-    and cohort moved, mostly the warm-up's."""
+    and cohort moved, mostly the warm-up's. is_in_place: no window was closed, so all state lies where the weights do and no formula applies."""
     nbytes, interval = value_nbytes * plugin[0]["model"]["parameters"], probe.number("zenflow.update_interval", math.nan)
     n_cohorts = interval
     closes = counter(plugin, "window_closes") / len(plugin[0]["losses"])
-    return {"down": counter(plugin, "down_bytes_per_step"), "down_formula": nbytes,
+    return {"is_in_place": closes == 0, "down": counter(plugin, "down_bytes_per_step"), "down_formula": nbytes,
             "publish": counter(plugin, "up_publish_bytes_per_step"), "publish_formula": nbytes / interval,
             "publish_warm_up": nbytes * (closes / n_cohorts - 1.0 / interval), "enter": counter(plugin, "up_enter_bytes_per_step")}
 

@@ -132,6 +132,16 @@ class Figures(unittest.TestCase):
         self.assertEqual(memory["formula"], 12 + 4 * (5 / 2 + 1) + 1 + 2)
         self.assertEqual((memory["planned"], memory["mapped"], memory["from_outside"]), (30.0, 31.0, 25.0 + 12.0 - 6.0))
 
+    def test_without_windows_no_formula_of_windows_is_told(self):
+        probe = Probe("0", {"zenflow.update_interval": "1"})
+        told = {"down_bytes_per_step": 40.0, "up_publish_bytes_per_step": 0.0, "up_enter_bytes_per_step": 0.0}
+        for closes, is_in_place in ((0, True), (8, False)):
+            link = judge.link([report([1.0] * 8, window_closes=closes, **told)], probe, 4.0)
+            memory = {"formula": 32.0, "planned": 4.0, "mapped": 4.0, "device": 12.0, "from_outside": 28.0}
+            said = "\n".join(text.link_lines({"link": link, "interval": 1.0}, "fp32") + text.memory_lines(memory, link["is_in_place"], None))
+            self.assertEqual("formula" not in said, is_in_place, said)
+            self.assertIn("40 bytes per step", said)
+
     def test_the_last_quarter(self):
         self.assertEqual(runs.last_quarter([9, 9, 9, 9, 9, 9, 1, 2]), 1.5)
         self.assertEqual(runs.last_quarter([3.0]), 3.0)
