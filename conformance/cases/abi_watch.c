@@ -97,17 +97,22 @@ int abi_watch_threads(int want) {
     return n;
 }
 
-double abi_data_nbytes(void) {
+/* Of a line of /proc/self/status, in bytes. */
+static double status_nbytes(const char *name) {
     char line[256];
     double kib = 0;
     FILE *f = fopen("/proc/self/status", "re");
     while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, "VmData:", 7) == 0)
-            kib = strtod(line + 7, NULL);
+        if (strncmp(line, name, strlen(name)) == 0)
+            kib = strtod(line + strlen(name), NULL);
     if (f)
         fclose(f);
     return 1024.0 * kib;
 }
+
+double abi_data_nbytes(void) { return status_nbytes("VmData:"); }
+
+double abi_held_nbytes(void) { return status_nbytes("RssAnon:") + status_nbytes("RssShmem:"); }
 
 double abi_heap_nbytes(void) {
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)

@@ -31,5 +31,8 @@ int abi_watch_threads(int want);
 /* Writable memory of this process, in bytes. */
 double abi_data_nbytes(void);
 
+/* Memory of this process that is not a file's and lies in the machine, in bytes. */
+double abi_held_nbytes(void);
+
 /* Bytes that are allocated, of all threads; 0 where the C library does not tell. */
 double abi_heap_nbytes(void);

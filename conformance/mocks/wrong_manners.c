@@ -124,8 +124,8 @@ void wrong_in_bind(void) {
     if (IS(host_kept))
         say(given, ZF_LOG_INFO, "bound");
     if (IS(maps_more) || IS(takes_more))
-        (void)mmap(NULL, (size_t)(IS(takes_more) ? 80 : 64) << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                   -1, 0);
+        (void)mmap(NULL, (size_t)(IS(takes_more) ? 80 : 64) << 20, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | (IS(takes_more) ? MAP_POPULATE : 0), -1, 0);
 }
 
 void wrong_lose(int is_lost) {

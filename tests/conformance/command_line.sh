@@ -34,7 +34,7 @@ lists shard --plugin --mpi --device --transport --cases --seed --only --stage --
 lists abi --plugin --mocks --print-layout --only --profile
 lists judge --plugin --profile
 lists near --plugin --cases --seed --only
-lists cost --plugin
+lists cost --plugin --times
 lists exact --plugin --cases --seed --law --only --times --device --plain --threads --isa --jobs --deadline --max-failures --quiet
 
 for area in abi exact judge near cost; do
