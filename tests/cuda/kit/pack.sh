@@ -7,7 +7,7 @@
 #   zf-kit/plugin/    libzfplugin.so.0 and the libraries that it needs
 #   zf-kit/bin/       zf, zf-conform, zf-bench-gpu, test_driver_real, probe, opcodes, test_cuda_host, zf-host
 #   zf-kit/lib/       what these need: of the C library nothing, so the machine's is to be as new as this one's
-#   zf-kit/python/    zfplugin, pure Python;   smoke.py;   conformance/: steps of a model, also of others
+#   zf-kit/python/    zfplugin, pure Python;   smoke.py, arms.py;   conformance/: steps of a model, also of others
 #   zf-kit/results/   empty
 set -eu
 build=$1
@@ -34,7 +34,7 @@ for program in $(find "$kit/bin" -type f ! -name '*.py'); do
 done
 cp "$build/tests/cuda/libzf_stacks.so" "$kit/stacks"
 cp "$build/tests/cuda/opcodes.ptx" "$build/tests/cuda/driver.ptx" "$kit/ptx"
-cp "$here/session.sh" "$here/smoke.py" "$kit"
+cp "$here/session.sh" "$here/smoke.py" "$here/arms.py" "$here/arms_torch.py" "$kit"
 cp "$root/conformance/bench/gpu_step.py" "$kit/conformance/bench"
 (cd "$root/bindings/python" && tar -chf - --exclude=__pycache__ --exclude=zfplugin/lib zfplugin) | tar -xf - -C "$kit/python"
 (cd "$root/conformance" && tar -cf - --exclude=__pycache__ accuracy) | tar -xf - -C "$kit/python/zfplugin"

@@ -1,7 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# session.sh [laws|steps|rehearsal] [OPTION...] - the first hour of libzfplugin on a GPU. It lies in the unpacked kit.
+# session.sh [carried|laws|steps|rehearsal] [OPTION...] - the first hour of libzfplugin on a GPU. It lies in the unpacked kit.
 #
+#   carried    first of all, within nine minutes: what stands behind what in the driver, then training that PyTorch carries, beside torch's
+#              AdamW and FSDP2's offload (arms.py; OPTION... is its own)
 #   laws       (default) within nine minutes: instruction forms, the driver's behaviour, the laws bit for bit, also without
 #              stream memory operations, with streams that wait for words and with one hardware queue, the device pass and the link, a small model, PyTorch
 #   steps      within nine minutes: training steps of 1.2 billion parameters with the state on the device, offloaded exactly
@@ -9,7 +11,7 @@
 #              conformance/bench/gpu_step.py
 #   rehearsal  the rows of laws, small, for the driver's double
 #
-# results/table.txt grows by a row as a row ends; each row's output is a file beside it. What stands still writes the stacks
+# results/table.txt grows by a row as a row ends; each row's output is a file beside it, and results.tar is all of it so far. What stands still writes the stacks
 # of its threads there before it is ended. Exit status 0: every row passed or was left out.
 #
 # Needs an NVIDIA GPU of compute capability 8.0 or newer, a driver (580 or newer for images of toolkit 13), a C library as new
@@ -22,14 +24,14 @@ what=${1:-laws} slow=1
 [ $# -eq 0 ] || shift
 case $what in
 laws) cases=96 few=32 jobs=12 device=cuda pass="" shape="--layers 12 --hidden 768 --heads 12" ;;
-steps) device=cuda ;;
+carried | steps) device=cuda ;;
 rehearsal)
     cases=1 few=2 jobs=2 device=cpu slow=4 # the double computes, perhaps beside other work; `ctest -R cuda_exact` has more of seed 1
     pass="--rows 64 --cols 512 --repeats 1"
     shape="--layers 1 --hidden 16 --heads 2 --batch 2 --steps 4 --max-tokens 8 --dtype fp32"
     ;;
 *)
-    echo "usage: session.sh [laws|steps|rehearsal] [OPTION...]" >&2
+    echo "usage: session.sh [carried|laws|steps|rehearsal] [OPTION...]" >&2
     exit 2
     ;;
 esac
@@ -38,6 +40,7 @@ plugin=$kit/plugin/libzfplugin.so.0
 conform=$kit/bin/zf-conform
 steps=$kit/conformance/bench/gpu_step.py
 python=${PYTHON:-python3}
+has_tar=$(command -v tar)
 has_python=
 command -v "$python" >/dev/null && has_python=1
 more=${EXTRA_LIB:+:$EXTRA_LIB}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -73,6 +76,7 @@ row() {
     esac
     [ $rc -ne 137 ] || last="stood still for $limit s: stacks in ${log##*/}"
     say "$(printf '%4ds %-34s %s rc %-3d %s' $(($(date +%s) - began)) "$name" "$verdict" $rc "$last")"
+    [ -z "$has_tar" ] || tar -C "$kit" -cf "$kit/results.tar" results
 }
 
 # laws SECONDS NAME LOG CASES SEED
@@ -88,6 +92,13 @@ if command -v nvidia-smi >/dev/null; then
     say "$(nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader)"
 fi
 # shellcheck disable=SC2086 # lists of words
+if [ "$what" = carried ]; then
+    row 20 "what stands behind what" probe.txt "$kit/bin/probe"
+    libraries=${more#:}
+    row 450 "PyTorch carries" arms.txt "$python" "$kit/arms.py" "$out" --seconds 440 "$@"
+    while read -r line; do say "      $line"; done <"$out/arms.txt"
+    exit $failed
+fi
 if [ "$what" = steps ]; then
     row 40 "device pass" pass.txt "$kit/bin/zf-bench-gpu"
     "$python" -c 'import torch; torch.cuda.init()' 2>/dev/null && set -- --peers "$python" "$@"
