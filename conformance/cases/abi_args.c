@@ -177,11 +177,17 @@ static void fill_arg(abi_args_t *a, int i) {
     }
 }
 
-const abi_extension_t abi_extensions[] = {{ZF_EXT_CONFIG, "zf_config_ext_t"},       {ZF_EXT_CPU, "zf_cpu_ext_t"},
-                                          {ZF_EXT_STATS, "zf_stats_ext_t"},         {ZF_EXT_STATE, "zf_state_ext_t"},
-                                          {ZF_EXT_INSPECT, "zf_inspect_ext_t"},     {ZF_EXT_DIGEST, "zf_digest_ext_t"},
-                                          {ZF_EXT_PLAN, "zf_plan_ext_t"},           {ZF_EXT_SHARDS, "zf_shards_ext_t"},
-                                          {ZF_EXT_RESIDENCY, "zf_residency_ext_t"}, {NULL, NULL}};
+const abi_extension_t abi_extensions[] = {{ZF_EXT_CONFIG, "zf_config_ext_t"},
+                                          {ZF_EXT_CPU, "zf_cpu_ext_t"},
+                                          {ZF_EXT_STATS, "zf_stats_ext_t"},
+                                          {ZF_EXT_STATE, "zf_state_ext_t"},
+                                          {ZF_EXT_INSPECT, "zf_inspect_ext_t"},
+                                          {ZF_EXT_DIGEST, "zf_digest_ext_t"},
+                                          {ZF_EXT_PLAN, "zf_plan_ext_t"},
+                                          {ZF_EXT_SHARDS, "zf_shards_ext_t"},
+                                          {ZF_EXT_RESIDENCY, "zf_residency_ext_t"},
+                                          {ZF_EXT_MATRIX, "zf_matrix_ext_t"},
+                                          {NULL, NULL}};
 
 static const void *table_of(const zf_plugin_t *plugin, const char *owner) {
     if (strcmp(owner, "zf_plugin_t") == 0)

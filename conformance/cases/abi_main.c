@@ -29,12 +29,13 @@ static const zc_option_t table[] = {
               "every proof of the ABI against this library (default: ZFPLUGIN_PATH)"),
     ZC_OPTION("mocks", ZC_TEXT, AT(mocks), "DIR", "directory of same_names.so"),
     ZC_OPTION("print-layout", ZC_SWITCH, AT(is_print_layout), NULL,
-              "instead, the layout of the headers, as abi/layout/v0.13.txt holds it"),
+              "instead, the layout of the headers, as abi/layout/v0.14.txt holds it"),
     ZC_OPTION("profile", ZC_CHOICE_TEXT, AT(profile), "NAME",
               "full (default), or core: what right calls rely on, of any vendor's plugin, in float32",
               .choices = "full core"),
     ZC_OPTION("only", ZC_TEXT, AT(only), "NAME",
-              "these probes alone: elf, entry, slots, cases, training, hosts, books, extent, state, order, storage, "
+              "these probes alone: elf, entry, slots, cases, training, hosts, matrices, books, extent, state, order, "
+              "storage, "
               "drawn, clock, told, "
               "waits, growth, calls, isolation, manners, life"),
     ZC_OPTION("help", ZC_SWITCH, AT(is_help), NULL, "this text"),
@@ -57,16 +58,16 @@ typedef struct part {
     int is_core;
 } part_t;
 
-static const part_t parts[] = {{"entry", abi_entry_rows, NULL, 1},     {"slots", NULL, abi_slot_probes, 0},
-                               {"cases", NULL, abi_case_probes, 0},    {"training", abi_training_rows, NULL, 1},
-                               {"hosts", abi_host_rows, NULL, 0},      {"books", abi_books_rows, NULL, 0},
-                               {"extent", abi_extent_rows, NULL, 0},   {"isolation", abi_isolation_rows, NULL, 1},
-                               {"state", abi_state_rows, NULL, 0},     {"order", abi_order_rows, NULL, 0},
-                               {"storage", abi_storage_rows, NULL, 0}, {"drawn", abi_drawn_rows, NULL, 0},
-                               {"clock", abi_clock_rows, NULL, 0},     {"told", abi_told_rows, NULL, 0},
-                               {"waits", abi_waits_rows, NULL, 0},     {"growth", abi_growth_rows, NULL, 1},
-                               {"calls", abi_calls_rows, NULL, 0},     {"manners", abi_manners_rows, NULL, 1},
-                               {"life", abi_life_rows, NULL, 0}};
+static const part_t parts[] = {{"entry", abi_entry_rows, NULL, 1},         {"slots", NULL, abi_slot_probes, 0},
+                               {"cases", NULL, abi_case_probes, 0},        {"training", abi_training_rows, NULL, 1},
+                               {"hosts", abi_host_rows, NULL, 0},          {"matrices", abi_matrix_rows, NULL, 0},
+                               {"books", abi_books_rows, NULL, 0},         {"extent", abi_extent_rows, NULL, 0},
+                               {"isolation", abi_isolation_rows, NULL, 1}, {"state", abi_state_rows, NULL, 0},
+                               {"order", abi_order_rows, NULL, 0},         {"storage", abi_storage_rows, NULL, 0},
+                               {"drawn", abi_drawn_rows, NULL, 0},         {"clock", abi_clock_rows, NULL, 0},
+                               {"told", abi_told_rows, NULL, 0},           {"waits", abi_waits_rows, NULL, 0},
+                               {"growth", abi_growth_rows, NULL, 1},       {"calls", abi_calls_rows, NULL, 0},
+                               {"manners", abi_manners_rows, NULL, 1},     {"life", abi_life_rows, NULL, 0}};
 enum { N_PARTS = sizeof parts / sizeof parts[0] };
 
 static void run_part(abi_probe_t *probe, const part_t *part) {

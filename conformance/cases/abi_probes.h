@@ -15,6 +15,7 @@ void abi_case_probes(abi_probe_t *probe); /* abi_cases.def */
 extern const abi_row_t abi_entry_rows[];     /* negotiation, tables, describe, host tables */
 extern const abi_row_t abi_training_rows[];  /* reports, poll, NaN gradients, allocations */
 extern const abi_row_t abi_host_rows[];      /* what hosts got wrong, and what they may do */
+extern const abi_row_t abi_matrix_rows[];    /* zf.matrix/0 */
 extern const abi_row_t abi_books_rows[];     /* what the plugin says against what the host counts */
 extern const abi_row_t abi_extent_rows[];    /* large models and long runs against AdamW */
 extern const abi_row_t abi_isolation_rows[]; /* proof 7 */

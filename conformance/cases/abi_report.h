@@ -40,6 +40,7 @@
     X(TENSORS, 5, "tensors", "wrong tensors, names and storage are refused")                                           \
     X(RANGES, 5, "ranges", "matrices that a parameter does not have are refused")                                      \
     X(ELEMENTS, 5, "elements", "the host's update rule is told which elements of which parameter it updates")          \
+    X(MATRICES, 5, "matrices", "the host's function of whole matrices gets them once a step, on its thread")           \
     X(NUMBERS, 5, "numbers", "hyper-parameters out of range are refused")                                              \
     X(DESTROY, 5, "destroy", "destroy with FLUSH leaves what quiesce(FLUSH) shows")                                    \
     X(NONFINITE, 5, "nonfinite", "a NaN gradient skips the step and is named")                                         \

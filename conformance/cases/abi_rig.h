@@ -13,6 +13,7 @@
 #include "zf/ext/cpu.h"
 #include "zf/ext/draft/digest.h"
 #include "zf/ext/draft/inspect.h"
+#include "zf/ext/draft/matrix.h"
 #include "zf/ext/draft/plan.h"
 #include "zf/ext/draft/shards.h"
 #include "zf/ext/residency.h"

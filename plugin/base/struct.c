@@ -68,7 +68,8 @@ zf_status_t zfi_reserved_check(uint32_t reserved0, const char *name, zf_error_t 
     return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "abi", "%s: reserved0 = %u; it must be 0", name, reserved0);
 }
 
-zf_status_t zfi_chain_check(zf_status_t st, const void *const *next, const char *name, zf_error_t *err) {
+zf_status_t zfi_chain_check(zf_status_t st, const void *const *next, const char *known, const char *name,
+                            zf_error_t *err) {
     const zf_chained_t *at = st ? NULL : *next;
     for (uint32_t i = 0; at; i++, at = at->next) {
         if (i == MOST_CHAINED)
@@ -82,11 +83,18 @@ zf_status_t zfi_chain_check(zf_status_t st, const void *const *next, const char 
         if (at->flags & ~ZF_CHAINED_REQUIRED)
             return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "abi", "%s: next: \"%.64s\": unknown flags 0x%x", name,
                              at->id, at->flags);
-        if (at->flags & ZF_CHAINED_REQUIRED)
+        if ((at->flags & ZF_CHAINED_REQUIRED) && !(known && strcmp(at->id, known) == 0))
             return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "abi",
                              "%s: next: \"%.64s\" is required, and this version does not know it", name, at->id);
     }
     return st;
+}
+
+const void *zfi_chain_find(const void *next, const char *id) {
+    const zf_chained_t *at = next;
+    while (at && strcmp(at->id, id) != 0)
+        at = at->next;
+    return at;
 }
 
 zf_status_t zfi_struct_need_out(const void *out, const char *name, const char *origin, zf_error_t *err) {

@@ -21,6 +21,7 @@ enum {
     ZFI_FIRST_zf_group_hyper_t = 48,
     ZFI_FIRST_zf_host_t = 48,
     ZFI_FIRST_zf_inspect_out_t = 64,
+    ZFI_FIRST_zf_matrix_rules_t = 40,
     ZFI_FIRST_zf_param_decl_t = 64,
     ZFI_FIRST_zf_param_item_t = 32,
     ZFI_FIRST_zf_plan_args_t = 40,
@@ -40,9 +41,9 @@ enum {
     zfi_struct_read_item(out, items, i, elem_size, ZFI_FIRST_##type, sizeof(type), #type, err)
 /* The same for a type that ends with a chain, which is checked. */
 #define ZFI_READ_CHAINED(out, given, type, err)                                                                        \
-    zfi_chain_check(ZFI_READ(out, given, type, err), &(out)->next, #type, err)
+    zfi_chain_check(ZFI_READ(out, given, type, err), &(out)->next, NULL, #type, err)
 #define ZFI_READ_ITEM_CHAINED(out, items, i, elem_size, type, err)                                                     \
-    zfi_chain_check(ZFI_READ_ITEM(out, items, i, elem_size, type, err), &(out)->next, #type, err)
+    zfi_chain_check(ZFI_READ_ITEM(out, items, i, elem_size, type, err), &(out)->next, NULL, #type, err)
 #define ZFI_READ_TABLE(out, given, type, err)                                                                          \
     zfi_struct_read_table(out, given, ZFI_FIRST_##type, sizeof(type), #type, err)
 #define ZFI_CHECK_ARRAY(items, n, min_n, elem_size, type, name, err)                                                   \
@@ -69,10 +70,13 @@ zf_status_t zfi_struct_read_item(void *out, const void *items, uint32_t i, uint3
 /* [any-thread] A member that a later version may give a meaning. ZF_ERR_UNSUPPORTED_FIELD where it is not 0. */
 zf_status_t zfi_reserved_check(uint32_t reserved0, const char *name, zf_error_t *err);
 
-/* [any-thread] What *next of an input struct leads to, if the struct was read (st = 0): this version knows none of it.
- * st, ZF_ERR_ARGUMENT (no chain), ZF_ERR_ABI (a size), ZF_ERR_UNSUPPORTED_FIELD (an unknown flag, or one that is
- * required). */
-zf_status_t zfi_chain_check(zf_status_t st, const void *const *next, const char *name, zf_error_t *err);
+/* [any-thread] Checks the chain that *next of an input struct leads to, if the struct was read (st = 0). known: the id
+ * of a struct that the call reads; NULL: it reads none. st, ZF_ERR_ARGUMENT (no chain), ZF_ERR_ABI (a size),
+ * ZF_ERR_UNSUPPORTED_FIELD (an unknown flag, or an unknown struct that is required). */
+zf_status_t zfi_chain_check(zf_status_t st, const void *const *next, const char *known, const char *name,
+                            zf_error_t *err);
+/* [any-thread] The first struct of a checked chain that has this id, or NULL. */
+const void *zfi_chain_find(const void *next, const char *id);
 
 /* [any-thread] An output struct: ZF_ERR_ABI where its struct_size is smaller than 8 bytes. NULL is legal. */
 zf_status_t zfi_struct_check_out(const void *out, const char *name, zf_error_t *err);

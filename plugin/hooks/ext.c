@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/hooks/ext.c - the plugin's extensions: zf.config/1, zf.cpu/1, zf.inspect/0, zf.digest/0, and the
+/* plugin/hooks/ext.c - the plugin's extensions: zf.config/1, zf.cpu/1, zf.inspect/0, zf.digest/0, zf.matrix/0 and the
  * list of all (zf.stats/1: hooks/stats.c, zf.state/1: hooks/state.c, zf.plan/0: hooks/dry_run.c, zf.shards/0:
  * hooks/fetch.c, zf.residency/1: hooks/residency.c). */
 #include <stdio.h>
@@ -18,11 +18,12 @@
 #include "zf/ext/cpu.h"
 #include "zf/ext/draft/digest.h"
 #include "zf/ext/draft/inspect.h"
+#include "zf/ext/draft/matrix.h"
 #include "zf/ext/stats.h"
 
 const char zfi_provided_extensions[] =
     ZF_EXT_STATS " " ZF_EXT_CONFIG " " ZF_EXT_CPU " " ZF_EXT_STATE " " ZF_EXT_INSPECT " " ZF_EXT_DIGEST " " ZF_EXT_PLAN
-                 " " ZF_EXT_SHARDS " " ZF_EXT_RESIDENCY;
+                 " " ZF_EXT_SHARDS " " ZF_EXT_RESIDENCY " " ZF_EXT_MATRIX;
 
 /* ---- zf.config/1 ------------------------------------------------------------------------------------------------- */
 
@@ -93,13 +94,16 @@ static const zf_digest_ext_t digest_ext = {
 static const zf_shards_ext_t shards_ext = {
     .struct_size = sizeof shards_ext, .place = zfi_shard_place, .param_release = zfi_param_release};
 
+static const zf_matrix_ext_t matrix_ext = {.struct_size = sizeof matrix_ext};
+
 const void *zfi_get_extension(const char *id) {
     static const struct {
         const char *id;
         const void *table;
     } all[] = {{ZF_EXT_STATS, &zfi_stats_ext}, {ZF_EXT_CONFIG, &config_ext},   {ZF_EXT_CPU, &zfi_cpu_ext},
                {ZF_EXT_STATE, &zfi_state_ext}, {ZF_EXT_INSPECT, &inspect_ext}, {ZF_EXT_DIGEST, &digest_ext},
-               {ZF_EXT_PLAN, &zfi_plan_ext},   {ZF_EXT_SHARDS, &shards_ext},   {ZF_EXT_RESIDENCY, &zfi_residency_ext}};
+               {ZF_EXT_PLAN, &zfi_plan_ext},   {ZF_EXT_SHARDS, &shards_ext},   {ZF_EXT_RESIDENCY, &zfi_residency_ext},
+               {ZF_EXT_MATRIX, &matrix_ext}};
     for (size_t i = 0; id && i < sizeof all / sizeof *all; i++)
         if (strcmp(all[i].id, id) == 0)
             return all[i].table;

@@ -28,6 +28,7 @@
 #include "replay/workers.h"
 #include "state/make.h"
 #include "state/together.h"
+#include "zf/ext/draft/matrix.h"
 
 enum { TOLERATED_PADDING = 1 << 20 /* elements */ };
 
@@ -387,7 +388,8 @@ static void log_bound(const zf_instance_t *inst) {
 }
 
 zf_status_t zfi_bind_read(const zf_bind_args_t *given, zf_bind_args_t *out, zf_error_t *err) {
-    zf_status_t st = ZFI_READ_CHAINED(out, given, zf_bind_args_t, err);
+    zf_status_t st = ZFI_READ(out, given, zf_bind_args_t, err);
+    st = zfi_chain_check(st, &out->next, ZF_EXT_MATRIX, "zf_bind_args_t", err);
     if (!st && out->flags)
         st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "bind_params", "unknown flags 0x%x", out->flags);
     return st;

@@ -222,6 +222,7 @@ static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) 
     before = arena->used_nbytes;
     run->hs.published = zfi_arena_take(arena, plan->max_close_chunks, plan->publish_piece_nbytes);
     out->host_publish_nbytes = arena->used_nbytes - before;
+    run->hs.updates = zfi_arena_take(arena, plan->n_whole, sizeof *run->hs.updates);
     lay_out_clocks(run, arena);
     lay_out_rows(run, arena);
     lay_out_selection(run, arena);

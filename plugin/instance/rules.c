@@ -36,8 +36,12 @@ static zf_status_t read_callback(const zf_rule_callback_t *given, uint32_t group
     zf_status_t st = ZFI_READ(callback, given, zf_rule_callback_t, err);
     if (st)
         return st;
-    if (!callback->update)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "bind_params", "group %u: callback: update is NULL", group);
+    if (!callback->update && !out->matrices.update)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "bind_params",
+                         "group %u: callback: update is NULL, and no struct of %s in next names another one", group,
+                         ZF_EXT_MATRIX);
+    if (callback->update)
+        out->matrices = (zf_matrix_rules_t){0};
     if (callback->n_moments > 2)
         return zfi_error(err, ZF_ERR_ARGUMENT, "bind_params", "group %u: callback: n_moments = %u; allowed: 0, 1, 2",
                          group, callback->n_moments);
@@ -48,6 +52,18 @@ static zf_status_t read_callback(const zf_rule_callback_t *given, uint32_t group
     snprintf(out->name, sizeof out->name, "%s", callback->name);
     callback->name = NULL; /* the host's memory */
     return ZF_OK;
+}
+
+/* The function of whole matrices that the chain names; all zero: none. */
+static zf_status_t read_matrices(const zf_bind_args_t *args, zf_matrix_rules_t *out, zf_error_t *err) {
+    const void *given = zfi_chain_find(args->next, ZF_EXT_MATRIX);
+    *out = (zf_matrix_rules_t){0};
+    zf_status_t st = given ? ZFI_READ(out, given, zf_matrix_rules_t, err) : ZF_OK;
+    if (!st && given && !out->update)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "bind_params", "%s: update is NULL", ZF_EXT_MATRIX);
+    out->id = NULL; /* the host's memory */
+    out->next = NULL;
+    return st;
 }
 
 /* Group `group` as the table has it; a built-in rule's record is a copy. */
@@ -65,13 +81,15 @@ static zf_status_t read_group(const zf_bind_args_t *args, uint32_t group, zfi_gr
     if (decl.rule != ZF_RULE_CALLBACK)
         return *out = *zfi_rule_builtin(decl.rule), ZF_OK;
     *out = (zfi_group_rule_t){.number = ZF_RULE_CALLBACK, .group = group};
-    return read_callback(decl.callback, group, out, err);
+    st = read_matrices(args, &out->matrices, err);
+    return st ? st : read_callback(decl.callback, group, out, err);
 }
 
 /* ---- the groups of a binding ------------------------------------------------------------------------------------- */
 
-static int is_same_callback(const zf_rule_callback_t *a, const zf_rule_callback_t *b) {
-    return a->update == b->update && a->ctx == b->ctx;
+static int is_same_callback(const zfi_group_rule_t *a, const zfi_group_rule_t *b) {
+    return a->callback.update == b->callback.update && a->callback.ctx == b->callback.ctx &&
+           a->matrices.update == b->matrices.update && a->matrices.ctx == b->matrices.ctx;
 }
 
 static zf_status_t check_kept(const zfi_group_rule_t *was, const zfi_group_rule_t *is, uint32_t group,
@@ -81,7 +99,7 @@ static zf_status_t check_kept(const zfi_group_rule_t *was, const zfi_group_rule_
                          "group %u: its rule is \"%s\" (%u moments), not \"%s\" (%u): a group keeps its rule; give the "
                          "new one to a new group",
                          group, was->name, was->n_moments, is->name, is->n_moments);
-    if (!is_same_callback(&was->callback, &is->callback))
+    if (!is_same_callback(was, is))
         return zfi_error(err, ZF_ERR_PARAM, "bind_params",
                          "group %u: callback \"%s\" has another function or ctx: a group keeps its rule", group,
                          was->name);

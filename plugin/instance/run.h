@@ -124,8 +124,9 @@ typedef struct zfi_host_state {
     zfi_chunk_state_t *chunks; /* [n_chunks] */
     zfi_chunk_state_t *spares; /* [n_spares] each as large as a chunk */
     uint32_t n_spares;
-    uint32_t *n;              /* [plan.n_counts] applied updates */
-    unsigned char *published; /* a ring, [max_close_chunks][publish_piece_nbytes]: publications on their way up */
+    uint32_t *n;                 /* [plan.n_counts] applied updates */
+    unsigned char *published;    /* a ring, [max_close_chunks][publish_piece_nbytes]: publications on their way up */
+    zf_matrix_update_t *updates; /* [plan.n_whole] what the host's function of whole matrices is given */
 } zfi_host_state_t;
 
 /* Slot pool (plan.h). The host's thread alone allocates and frees, by the schedule: a freed piece may be written again

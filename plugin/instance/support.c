@@ -27,6 +27,28 @@ static int is_on_device(const zfi_config_t *config, const zfi_param_t *param) {
            (param->home != ZF_HOME_HOST && (config->topk_ratio != 0 || config->state_mib != 0));
 }
 
+/* A rule of whole matrices is no backend's. */
+static zf_status_t check_matrices(const zfi_engine_t *engine, const zfi_config_t *config, const zfi_param_t *param,
+                                  zf_error_t *err) {
+    const struct {
+        int is_missing;
+        const char *what;
+    } needs[] = {
+        {!config->sees_edits, "[zenflow] mode = exact, and parameters in host memory (device type CPU)"},
+        {zfi_has_peers(engine), "one rank in this version"},
+        {config->moments != ZFI_MOMENTS_F32, "[host] moments_dtype = float32"},
+        {param->home == ZF_HOME_HOST, "another home than 2 (host)"},
+        {!param->is_contiguous, "a contiguous tensor"},
+    };
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (needs[i].is_missing)
+            return zfi_error_of(
+                err, ZF_ERR_PARAM, param->id, "bind_params",
+                "parameter \"%s\": the rule \"%s\" of group %u takes whole matrices (%s), which needs %s", param->name,
+                param->rule->name, param->group, ZF_EXT_MATRIX, needs[i].what);
+    return ZF_OK;
+}
+
 zf_status_t zfi_support_param(const zfi_engine_t *engine, const zfi_config_t *config, const zfi_param_t *param,
                               zf_error_t *err) {
     const uint32_t lacks = engine->ops->lacks, rule = param->rule->number;
@@ -50,5 +72,5 @@ zf_status_t zfi_support_param(const zfi_engine_t *engine, const zfi_config_t *co
         return zfi_error_of(err, ZF_ERR_DEVICE, param->id, "bind_params",
                             "parameter \"%s\": home = resident is not in this backend (\"%s\"): leave it out",
                             param->name, name);
-    return ZF_OK;
+    return param->rule->matrices.update ? check_matrices(engine, config, param, err) : ZF_OK;
 }

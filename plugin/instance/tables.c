@@ -40,7 +40,7 @@ static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix, void *shown) {
                                .grad_base = matrix->grad_base,
                                .channels_are_rows = matrix->channels_are_rows && matrix->held_rows,
                                .has_sums = matrix->is_choosable,
-                               .is_resident = matrix->is_resident,
+                               .is_resident = matrix->is_resident && !matrix->takes_whole, /* no kernel updates it */
                                .sees_edits = matrix->sees_edits,
                                .rows = matrix->held_rows,
                                .cols = matrix->cols,

@@ -85,6 +85,7 @@ static void shape_matrix(const zfi_param_t *param, uint64_t b, uint64_t r0, uint
     out->grad_offset = out->param_offset;
     out->held_rows = out->rows;
     out->nbytes = out->rows * out->cols * zfi_dtype_nbytes(param->dtype);
+    out->takes_whole = param->rule->matrices.update != NULL;
     out->channels_are_rows = param->channels_are_rows;
     out->n_channels = (uint32_t)(param->channels_are_rows ? out->rows : out->cols);
 }
@@ -160,6 +161,7 @@ static void cut_matrices(const zfi_config_t *config, zfi_param_t *params, uint32
             for (uint64_t j = 0; j < blocks; j++)
                 shape_matrix(param, b, j * param->rows / blocks, (j + 1) * param->rows / blocks, &plan->matrices[at++]);
         param->n_matrices = at - param->first_matrix;
+        plan->n_whole += param->rule->matrices.update ? (uint32_t)param->n_batch : 0;
     }
 }
 
@@ -351,16 +353,17 @@ static void place_lot(layout_t *layout, zfi_lot_t *lot) {
     lot->n_chunks = layout->n_chunks - first_chunk;
 }
 
-/* The state of resident matrices that have masters of their own, or of the others. Returns its end. */
+/* The state of resident matrices that have masters of their own, or of the others. Returns its end. Of a parameter
+ * whose rule takes whole matrices it is one run. */
 static uint64_t place_residents(zfi_plan_t *plan, uint64_t at, int are_own_masters) {
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         zfi_matrix_t *matrix = &plan->matrices[i];
         if (!matrix->is_resident || zfi_is_own_master(matrix) != are_own_masters)
             continue;
-        matrix->state_base = at;
-        at += aligned(matrix->own.n);
+        matrix->state_base = matrix->takes_whole && matrix->param_offset ? at : aligned(at);
+        at = matrix->state_base + matrix->own.n;
     }
-    return at;
+    return aligned(at);
 }
 
 /* Segments of resident matrices are no longer than a chunk. Counts them where there is no memory for them yet. */

@@ -67,6 +67,7 @@ typedef struct zfi_matrix {
     uint32_t n_counts;     /* one, or one for each channel */
     int is_resident;       /* its state is the device's; k = 0, and `cohort` says nothing */
     int sees_edits;        /* resident in the host's memory: its update reads the model's value beside w */
+    int takes_whole;       /* its rule takes the matrix of which it is a block (step/matrices.h) */
     int channels_are_rows;
     int is_sharded;    /* of visible values and selected channels this rank has what it owns alone */
     int is_choosable;  /* 0 < k < n_channels */
@@ -114,6 +115,7 @@ typedef struct zfi_cohort_plan {
 typedef struct zfi_plan {
     uint32_t n_matrices, n_lots, n_segments, n_chunks, n_cohorts;
     uint32_t n_resident;    /* matrices */
+    uint32_t n_whole;       /* matrices before the cut, of parameters whose rule takes them whole */
     zfi_matrix_t *matrices; /* by (parameter, batch, row block); so are lots, chunks and segments */
     zfi_lot_t *lots;
     zfi_slice_t *slices; /* [n_matrices][buckets.most_ranks] */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "kernels.h"
-#include "zf/plugin.h"
+#include "zf/ext/draft/matrix.h"
 
 struct zfi_engine;
 
@@ -16,6 +16,7 @@ typedef struct zfi_group_rule {
     uint32_t n_moments;          /* 0, 1 (m) or 2 (m, v) */
     char name[64];               /* for the log, checkpoints and other ranks */
     zf_rule_callback_t callback; /* of ZF_RULE_CALLBACK */
+    zf_matrix_rules_t matrices;  /* whose update, unless NULL, takes whole matrices in place of the callback's */
     uint32_t group;              /* the group whose callback it is */
     struct zfi_engine *engine;   /* the engine that its failure ends */
 } zfi_group_rule_t;

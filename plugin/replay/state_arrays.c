@@ -58,8 +58,7 @@ static int may_be_edited(const zfi_state_t *state, const zfi_matrix_t *matrix) {
     return matrix->sees_edits && !zfi_is_own_master(matrix) && !state->dev->is_apart;
 }
 
-/* Elements of w that the host wrote since: what the model reads is not round(w). */
-static void take_edits(const zfi_state_t *state, const zfi_matrix_t *matrix, uint64_t first, uint64_t n, float *w) {
+void zfi_state_take_edits(const zfi_state_t *state, const zfi_matrix_t *matrix, uint64_t first, uint64_t n, float *w) {
     enum { STRIP = 1024 };
     const zfi_kernels_t *kernels = state->engine->kernels;
     uint16_t due[STRIP], visible[STRIP];
@@ -130,7 +129,7 @@ zf_status_t zfi_state_get(const zfi_state_t *state, zfi_array_t array, uint32_t 
         st = get(state->side, array, of->is_resident, from, m, out + done);
     }
     if (!st && array == ZFI_STATE_W && may_be_edited(state, of))
-        take_edits(state, of, first, n, out);
+        zfi_state_take_edits(state, of, first, n, out);
     return st;
 }
 

@@ -17,6 +17,10 @@ zf_status_t zfi_state_get(const zfi_state_t *state, zfi_array_t array, uint32_t 
 zf_status_t zfi_state_put(const zfi_state_t *state, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
                           const float *values);
 
+/* Elements [first, first + n) of a matrix that has masters of its own and whose updates see edits: w := what the host
+ * wrote, where what the model reads is not round(w). */
+void zfi_state_take_edits(const zfi_state_t *state, const zfi_matrix_t *matrix, uint64_t first, uint64_t n, float *w);
+
 /* The digest of such elements as they lie, index counted in the parameter (kernels/digest.h), is added to *io_sum. */
 zf_status_t zfi_state_digest(const zfi_state_t *state, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
                              uint64_t *io_sum);

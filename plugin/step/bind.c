@@ -16,6 +16,6 @@ static const zfi_publisher_t *const publishers[][2] = {
 void zfi_step_bind(zfi_run_t *run) {
     const zfi_policy_t *policy = &run->engine->policy;
     int is_whole = policy->is_whole || (!policy->selects && run->plan.n_resident == run->plan.n_matrices);
-    run->updater = updaters[is_whole][policy->selects];
+    run->updater = run->plan.n_whole ? &zfi_updater_matrices : updaters[is_whole][policy->selects];
     run->publisher = publishers[policy->published][zfi_gathers_behind(run->engine)];
 }

@@ -6,7 +6,8 @@
  *            (windows.c)
  *   exact    resident matrices; other gradients are kept in slots until the step's end, when all of them are replayed:
  *            no channel is selected (windows.c)
- *   whole    resident matrices: there are no others (resident.c) */
+ *   whole    resident matrices: there are no others (resident.c)
+ *   matrices the same, of which some go to the host's function (matrices.c) */
 #pragma once
 
 #include "instance/run.h"
@@ -20,9 +21,11 @@ typedef struct zfi_updater {
     zf_status_t (*choose)(const zfi_state_t *state, uint64_t t);
     /* FLUSH: what is due and what is open becomes visible. */
     void (*flush)(zfi_run_t *run);
+    /* The host's thread's own part of step t, behind all that it enqueued; NULL: none. */
+    zf_status_t (*by_host)(const zfi_state_t *state, uint64_t t);
 } zfi_updater_t;
 
-extern const zfi_updater_t zfi_updater_windows, zfi_updater_exact, zfi_updater_whole;
+extern const zfi_updater_t zfi_updater_windows, zfi_updater_exact, zfi_updater_whole, zfi_updater_matrices;
 
 /* [control] The updater and the publisher of a run, as its configuration says. */
 void zfi_step_bind(zfi_run_t *run);

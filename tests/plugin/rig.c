@@ -22,7 +22,7 @@ uint64_t zt_hash(uint64_t x) {
 static float small_number(uint64_t x) { return (float)((double)(zt_hash(x) >> 40) / 8388608.0 - 1.0); }
 
 const zf_plugin_t *zt_table(void) {
-    static const uint32_t abis[] = {ZF_ABI_0_13};
+    static const uint32_t abis[] = {ZF_ABI_0_14};
     zf_bootstrap_t bootstrap = {
         .struct_size = sizeof bootstrap, .magic = ZF_BOOTSTRAP_MAGIC, .abis = abis, .n_abis = 1};
     ck_assert_int_eq(zf_plugin_negotiate(&bootstrap), ZF_OK);
@@ -159,7 +159,8 @@ zf_bind_args_t zt_rig_bind_args(const zt_rig_t *rig) {
                             .decl_size = sizeof *rig->decls,
                             .groups = rig->rules,
                             .n_groups = ZT_MAX_GROUPS,
-                            .group_size = sizeof *rig->rules};
+                            .group_size = sizeof *rig->rules,
+                            .next = rig->bind_next};
 }
 
 zf_plan_t zt_rig_plan(const zt_rig_t *rig, const char *config, uint32_t flags, uint32_t rank, uint32_t n_ranks) {
@@ -225,7 +226,7 @@ zf_status_t zt_rig_deliver(zt_rig_t *rig, uint32_t param, uint32_t flags, zf_fen
     return rig->zf->grads_ready(rig->inst, &item, 1, sizeof item, &rig->stream, fence, &rig->err);
 }
 
-static zf_step_args_t step_args(zt_rig_t *rig, uint32_t flags) {
+zf_step_args_t zt_rig_step_args(zt_rig_t *rig, uint32_t flags) {
     return (zf_step_args_t){.struct_size = sizeof(zf_step_args_t),
                             .flags = flags,
                             .groups = rig->groups,
@@ -236,12 +237,12 @@ static zf_step_args_t step_args(zt_rig_t *rig, uint32_t flags) {
 }
 
 zf_status_t zt_rig_announce(zt_rig_t *rig) {
-    zf_step_args_t args = step_args(rig, 0);
+    zf_step_args_t args = zt_rig_step_args(rig, 0);
     return rig->zf->announce(rig->inst, &args, &rig->err);
 }
 
 zf_status_t zt_rig_submit(zt_rig_t *rig, uint32_t flags, zf_step_report_t *report) {
-    zf_step_args_t args = step_args(rig, flags);
+    zf_step_args_t args = zt_rig_step_args(rig, flags);
     if (report)
         report->struct_size = sizeof *report;
     zf_status_t st = rig->zf->step(rig->inst, &args, report, &rig->err);

@@ -53,6 +53,7 @@ typedef struct zt_rig {
     zf_group_hyper_t groups[ZT_MAX_GROUPS];
     double unscale;
     zf_group_decl_t rules[ZT_MAX_GROUPS]; /* the serial optimizer is AdamW */
+    const void *bind_next;                /* chained to the arguments of bind_params */
     uint32_t norm_group;
     uint64_t step; /* submitted */
 } zt_rig_t;
@@ -90,6 +91,8 @@ zf_status_t zt_rig_deliver(zt_rig_t *rig, uint32_t param, uint32_t flags, zf_fen
 /* Fills and delivers every parameter's gradient of the next step, up to the first error; the fence is of the last. */
 zf_status_t zt_rig_deliver_all(zt_rig_t *rig, zf_fence_t *fence);
 zf_status_t zt_rig_submit(zt_rig_t *rig, uint32_t flags, zf_step_report_t *report);
+/* What zt_rig_submit() submits, and step is given. */
+zf_step_args_t zt_rig_step_args(zt_rig_t *rig, uint32_t flags);
 /* What zt_rig_submit() would submit now. */
 zf_status_t zt_rig_announce(zt_rig_t *rig);
 /* Delivers all, submits, and updates the serial AdamW. Ends the test on an error. */

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/matrices.c - whole matrices and the host's function (contract in matrices.h).
+ *
+ *   stepped(t) ── edits become masters ── the host's function ── visible = round(w)
+ *
+ * The first and the third pass are shared with the workers block by block, as launches of the device are. */
+#include "step/matrices.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/error.h"
+#include "replay/state_arrays.h"
+
+/* A step's updates, one for each whole matrix. */
+typedef struct updates {
+    const zfi_state_t *state;
+    const zfi_step_row_t *row;
+    const zfi_group_rule_t *rule; /* of some group: all have one function */
+    uint32_t n;
+} updates_t;
+
+static const zfi_matrix_t *matrix_at(const updates_t *updates, uint32_t i) {
+    return &updates->state->plan->matrices[i];
+}
+
+/* Whether block i is one of an update. */
+static int is_updated(const updates_t *updates, uint32_t i) {
+    const zfi_matrix_t *matrix = matrix_at(updates, i);
+    return matrix->takes_whole && updates->row->present[matrix->param];
+}
+
+static float *master(const zfi_state_t *state, const zfi_matrix_t *matrix) {
+    return zfi_is_own_master(matrix) ? (float *)(void *)matrix->place.visible
+                                     : state->dev->head.all_w + matrix->state_base;
+}
+
+/* Moment `which` (1: m, 2: v) of a rule that has it. */
+static float *moment(const zfi_group_rule_t *rule, uint32_t which, void *all, const zfi_matrix_t *matrix) {
+    return rule->n_moments >= which ? (float *)all + matrix->state_base : NULL;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
+
+static void take_edits(void *raw, uint32_t i) {
+    const updates_t *updates = raw;
+    const zfi_matrix_t *matrix = matrix_at(updates, i);
+    if (is_updated(updates, i) && !zfi_is_own_master(matrix))
+        zfi_state_take_edits(updates->state, matrix, 0, matrix->own.n, master(updates->state, matrix));
+}
+
+/* The lowest parameter stays noted; a later hook says so (zfi_resident_check). */
+static void note_nonfinite(const zfi_state_t *state, uint32_t param) {
+    uint64_t *noted = &state->engine->totals->nonfinite_param, was = __atomic_load_n(noted, __ATOMIC_RELAXED);
+    while ((was == 0 || was > (uint64_t)param + 1) &&
+           !__atomic_compare_exchange_n(noted, &was, (uint64_t)param + 1, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+        ;
+}
+
+static void show(void *raw, uint32_t i) {
+    const updates_t *updates = raw;
+    const zfi_matrix_t *matrix = matrix_at(updates, i);
+    if (!is_updated(updates, i))
+        return;
+    const float *w = master(updates->state, matrix);
+    for (uint64_t e = 0; e < matrix->own.n; e++)
+        if (!isfinite(w[e])) {
+            note_nonfinite(updates->state, matrix->param);
+            break;
+        }
+    if (!zfi_is_own_master(matrix))
+        updates->state->engine->kernels->narrow(matrix->place.visible, matrix->place.dtype, w, matrix->own.n);
+    updates->state->dev->head.all_n[i]++;
+}
+
+/* fn of every block, some at once. */
+static void share(updates_t *updates, zfi_part_fn fn) {
+    const zfi_data_t *head = &updates->state->dev->head;
+    head->share(head->share_ctx, updates->state->plan->n_matrices, fn, updates);
+}
+
+/* ---- the function ------------------------------------------------------------------------------------------------ */
+
+static zf_matrix_update_t update_of(const updates_t *updates, const zfi_param_t *param, uint32_t batch) {
+    const zfi_state_t *state = updates->state;
+    uint32_t first = param->first_matrix + batch * (param->n_matrices / (uint32_t)param->n_batch);
+    const zfi_matrix_t *matrix = &state->plan->matrices[first];
+    const zfi_hyper_t *hyper = &updates->row->hyper[param->group];
+    const unsigned char *grad = state->dev->head.held[param->id];
+    static const zf_dtype_t dtypes[] = {[ZFI_F32] = {ZF_DTYPE_CODE_FLOAT, 32, 1},
+                                        [ZFI_BF16] = {ZF_DTYPE_CODE_BFLOAT, 16, 1},
+                                        [ZFI_F16] = {ZF_DTYPE_CODE_FLOAT, 16, 1}};
+    return (zf_matrix_update_t){.struct_size = sizeof(zf_matrix_update_t),
+                                .group = param->group,
+                                .param = param->id,
+                                .batch = batch,
+                                .rows = param->rows,
+                                .cols = param->cols,
+                                .n = state->dev->head.all_n[first] + 1ull,
+                                .w = master(state, matrix),
+                                .m = moment(param->rule, 1, state->dev->head.all_m, matrix),
+                                .v = moment(param->rule, 2, state->dev->head.all_v, matrix),
+                                .g = grad + matrix->grad_offset * zfi_dtype_nbytes(param->grad_dtype),
+                                .grad_dtype = dtypes[param->grad_dtype],
+                                .s = (double)updates->row->reported.s,
+                                .lr = hyper->lr,
+                                .beta1 = hyper->beta1,
+                                .beta2 = hyper->beta2,
+                                .eps = hyper->eps,
+                                .weight_decay = hyper->weight_decay};
+}
+
+static void list(updates_t *updates) {
+    const zfi_device_side_t *side = updates->state->side;
+    zf_matrix_update_t *out = updates->state->host->updates;
+    for (uint32_t i = 0; i < side->n_params; i++) {
+        const zfi_param_t *param = &side->params[i];
+        if (!param->has_state || !is_updated(updates, param->first_matrix))
+            continue;
+        updates->rule = param->rule;
+        for (uint32_t b = 0; b < param->n_batch; b++)
+            out[updates->n++] = update_of(updates, param, b);
+    }
+}
+
+static zf_status_t call(const updates_t *updates) {
+    const zf_matrix_rules_t *rules = &updates->rule->matrices;
+    zf_error_t error = {.struct_size = sizeof error};
+    int32_t code = rules->update(rules->ctx, updates->state->host->updates, updates->n, sizeof(zf_matrix_update_t));
+    if (!code)
+        return ZF_OK;
+    zfi_error_scoped(&error, ZF_ERR_RULE, ZF_SCOPE_INSTANCE, code, "rule",
+                     "the host's function of whole matrices (%s; group %u: \"%s\") returned %d for %u matrices",
+                     ZF_EXT_MATRIX, updates->rule->group, updates->rule->name, code, updates->n);
+    zfi_poison(updates->state->engine, &error);
+    return ZF_ERR_POISONED;
+}
+
+zf_status_t zfi_matrices_update(const zfi_state_t *state, uint64_t t) {
+    zfi_engine_t *engine = state->engine;
+    updates_t updates = {.state = state, .row = zfi_row(state->windows->rows, t)};
+    zf_status_t st = zfi_wait(engine, &engine->lines.stepped, t, &engine->count.host_wait_ns);
+    if (!st && updates.row->reported.applied)
+        list(&updates);
+    if (updates.n) {
+        share(&updates, take_edits);
+        st = call(&updates);
+        if (!st)
+            share(&updates, show);
+    }
+    return st;
+}

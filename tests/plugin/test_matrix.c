@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/plugin/test_matrix.c - rules of whole matrices (zf.matrix/0): Muon beside double precision, edits, checkpoints,
+ * other parameters and memory, and what is refused. The rule is the oracle's Muon on a step's matrices. */
+#include "zf/ext/draft/matrix.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "oracle/muon.h"
+#include "state_rig.h"
+#include "suite.h"
+
+/* Groups 0 and 1 are Muon's, group 2 AdamW's. One is wide, one tall, one of several blocks and batches (STACKED), and
+ * no number of elements is a multiple of 16. */
+static const zt_shape_t shapes[] = {
+    {.rows = 11, .cols = 17},
+    {.rows = 19, .cols = 9, .is_bf16 = 1, .group = 1},
+    {.rows = 3 * 23, .cols = 7, .is_bf16 = 1},
+    {.rows = 3 * 23, .cols = 7, .group = 1},
+    {.rows = 24, .cols = 40, .group = 2},
+    {.rows = 17, .group = 2},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes, N_MUON = 4, STACKED = 2, N_BATCH = 3, MOST = 69 * 7, N_STEPS = 4 };
+static const int64_t stacked_sizes[] = {N_BATCH, 23, 7};
+
+static zt_rig_t rig, other;
+static const zo_muon_t muon = {
+    .momentum = 0.95, .a = 3.4445, .b = -4.7750, .c = 2.0315, .eps = 1e-7, .n_steps = 5, .nesterov = 1};
+
+/* ---- the host's function ----------------------------------------------------------------------------------------- */
+
+static int32_t code;
+static uint32_t n_calls, n_matrices;
+static uint64_t newest_n; /* number of the newest update */
+static const void *lent;  /* the first gradient, where it is to be read; NULL: anywhere */
+
+static float widened(const zf_matrix_update_t *u, uint64_t i) {
+    return zo_widen(u->g, u->grad_dtype.code == ZF_DTYPE_CODE_BFLOAT ? ZO_BF16 : ZO_F32, i);
+}
+
+static int32_t update(void *ctx, const zf_matrix_update_t *updates, uint32_t n, uint32_t elem_size) {
+    float g[MOST];
+    (void)ctx;
+    ck_assert_uint_eq(elem_size, sizeof *updates);
+    n_calls++;
+    n_matrices = n;
+    ck_assert(!lent || updates->g == lent);
+    for (uint32_t i = 0; i < n; i++) {
+        const zf_matrix_update_t *u = &updates[i];
+        zo_muon_t of = muon;
+        of.lr = u->lr;
+        of.weight_decay = u->weight_decay;
+        newest_n = u->n;
+        for (uint64_t e = 0; e < u->rows * u->cols; e++)
+            g[e] = widened(u, e) * (float)u->s;
+        zo_muon_update(&of, u->rows, u->cols, u->w, u->m, g);
+    }
+    return code;
+}
+
+static zf_matrix_rules_t rules = {
+    .struct_size = sizeof rules, .flags = ZF_CHAINED_REQUIRED, .id = ZF_EXT_MATRIX, .update = update};
+static const zf_rule_callback_t named = {.struct_size = sizeof named, .n_moments = 1, .name = "Muon"};
+
+static void start(zt_rig_t *of) {
+    zt_rig_start(of, shapes, N_SHAPES);
+    for (uint32_t i = STACKED; i < N_MUON; i++) {
+        of->params[i].tensor.dl.ndim = of->params[i].grad_tensor.dl.ndim = 3;
+        of->params[i].tensor.dl.shape = of->params[i].grad_tensor.dl.shape = (int64_t *)(uintptr_t)stacked_sizes;
+        of->decls[i].n_batch_axes = 1;
+    }
+    of->rules[0].rule = of->rules[1].rule = ZF_RULE_CALLBACK;
+    of->rules[0].callback = of->rules[1].callback = &named;
+    of->groups[0].weight_decay = 0.1;
+    of->bind_next = &rules;
+}
+
+#define EXACT "[zenflow]\nmode = exact\n[host]\nthreads = 2\n"
+
+/* With blocks of a few rows, whole matrices are put together of several. */
+static void open_blocks(zt_rig_t *of, int are_small) {
+    start(of);
+    if (are_small)
+        setenv("ZF_TEST_BLOCK_ELEMS", "64", 1);
+    zt_rig_open(of, EXACT, 0);
+    unsetenv("ZF_TEST_BLOCK_ELEMS");
+}
+
+/* ---- Muon in double precision ------------------------------------------------------------------------------------ */
+
+/* Eigenvectors v (columns) and values of a symmetric a [n][n], by Jacobi's rotations; a becomes diagonal. */
+static void diagonalise(double *a, double *v, int n) {
+    for (int i = 0; i < n * n; i++)
+        v[i] = i % (n + 1) == 0;
+    for (int sweep = 0; sweep < 30; sweep++)
+        for (int p = 0; p < n; p++)
+            for (int q = p + 1; q < n; q++) {
+                double angle = 0.5 * atan2(2 * a[p * n + q], a[q * n + q] - a[p * n + p]), c = cos(angle),
+                       s = sin(angle);
+                for (int k = 0; k < n; k++) {
+                    double x = a[k * n + p], y = a[k * n + q];
+                    a[k * n + p] = c * x - s * y, a[k * n + q] = s * x + c * y;
+                    x = v[k * n + p], y = v[k * n + q];
+                    v[k * n + p] = c * x - s * y, v[k * n + q] = s * x + c * y;
+                }
+                for (int k = 0; k < n; k++) {
+                    double x = a[p * n + k], y = a[q * n + k];
+                    a[p * n + k] = c * x - s * y, a[q * n + k] = s * x + c * y;
+                }
+            }
+}
+
+/* The factor by which the iterations change a singular value. */
+static double stretched(double sigma) {
+    double x = sigma;
+    for (int s = 0; s < muon.n_steps; s++)
+        x = muon.a * x + muon.b * x * x * x + muon.c * x * x * x * x * x;
+    return sigma > 1e-9 ? x / sigma : pow(muon.a, muon.n_steps);
+}
+
+/* x [rows][cols] := x V f V' with x'x = V sigma^2 V': what the iterations make of it, by singular values. */
+static void orthogonalise(double *x, int rows, int cols) {
+    static double gram[40 * 40], v[40 * 40], f[40 * 40], out[MOST];
+    double norm = 0;
+    for (int i = 0; i < rows * cols; i++)
+        norm += x[i] * x[i];
+    for (int i = 0; i < rows * cols; i++)
+        x[i] /= sqrt(norm);
+    for (int i = 0; i < cols * cols; i++) {
+        gram[i] = 0;
+        for (int k = 0; k < rows; k++)
+            gram[i] += x[k * cols + i / cols] * x[k * cols + i % cols];
+    }
+    diagonalise(gram, v, cols);
+    for (int i = 0; i < cols * cols; i++) {
+        f[i] = 0;
+        for (int k = 0; k < cols; k++)
+            f[i] += v[i / cols * cols + k] * stretched(sqrt(fmax(gram[k * cols + k], 0))) * v[i % cols * cols + k];
+    }
+    for (int i = 0; i < rows * cols; i++) {
+        out[i] = 0;
+        for (int k = 0; k < cols; k++)
+            out[i] += x[i / cols * cols + k] * f[k * cols + i % cols];
+    }
+    memcpy(x, out, (size_t)(rows * cols) * sizeof *x);
+}
+
+typedef struct state {
+    double w[MOST], m[MOST];
+} state_t;
+static state_t states[N_MUON];
+
+/* One update of all matrices of a parameter, whose gradients are times s. */
+static void update_wide(const zt_param_t *p, state_t *state, const zf_group_hyper_t *hyper, double s) {
+    int n_batch = p->id >= STACKED ? N_BATCH : 1, rows = (int)p->shape.rows / n_batch, cols = (int)p->shape.cols;
+    double scale = hyper->lr * sqrt(rows > cols ? (double)rows / cols : 1.0), x[MOST];
+    for (int b = 0; b < n_batch; b++) {
+        double *w = state->w + b * rows * cols, *m = state->m + b * rows * cols;
+        for (int e = 0; e < rows * cols; e++) {
+            double g = s * (double)p->grad_values[b * rows * cols + e];
+            m[e] = 0.95 * m[e] + 0.05 * g;
+            x[e] = 0.05 * g + 0.95 * m[e];
+        }
+        orthogonalise(x, rows, cols);
+        for (int e = 0; e < rows * cols; e++)
+            w[e] = w[e] * (1 - hyper->lr * hyper->weight_decay) - scale * x[e];
+    }
+}
+
+static void begin_wide(void) {
+    for (uint32_t i = 0; i < N_MUON; i++)
+        for (size_t e = 0; e < rig.params[i].n_elems; e++)
+            states[i].w[e] = (double)zt_visible(&rig.params[i], e), states[i].m[e] = 0;
+}
+
+/* The masters, and what the model reads is their rounding. */
+static void check_wide(void) {
+    float w[MOST];
+    for (uint32_t i = 0; i < N_MUON; i++) {
+        ZT_OK(&rig, zt_try_export(&rig, i, w));
+        for (size_t e = 0; e < rig.params[i].n_elems; e++) {
+            ck_assert_msg(fabs((double)w[e] - states[i].w[e]) < 2e-6, "parameter %u, element %zu: %g, in double %g", i,
+                          e, (double)w[e], states[i].w[e]);
+            ck_assert(zt_visible(&rig.params[i], e) == zt_rounded(&rig.params[i], w[e]));
+        }
+    }
+}
+
+/* Clipped steps, whose norm is of every group's gradients; a skipped one; one in which a parameter has no gradient. */
+ZT_TEST(muon_beside_double_precision) {
+    for (int are_small = 0; are_small < 2; are_small++) {
+        zf_step_report_t report;
+        open_blocks(&rig, are_small);
+        begin_wide();
+        for (int s = 0; s < 2 * N_STEPS; s++) {
+            int skips = s == 2;
+            uint32_t has_hole = s == 5;
+            zf_step_args_t args = zt_rig_step_args(&rig, ZF_STEP_WAIT);
+            args.clip_norm = s % 2 ? 0.125 : 0;
+            report = (zf_step_report_t){.struct_size = sizeof report};
+            n_calls = 0;
+            for (uint32_t i = has_hole; i < N_SHAPES; i++) {
+                zt_rig_fill_grad(&rig, i, (uint64_t)s + 1);
+                if (skips && i == 4)
+                    zo_narrow(rig.params[i].grad, zt_dtype(&rig.params[i]), 0, NAN);
+                ZT_OK(&rig, zt_rig_deliver(&rig, i, 0, NULL));
+            }
+            ZT_OK(&rig, rig.zf->step(rig.inst, &args, &report, &rig.err));
+            ck_assert_int_eq(report.applied, !skips);
+            ck_assert_uint_eq(n_calls, !skips);
+            ck_assert(skips || (report.clip_factor < 1) == s % 2);
+            for (uint32_t i = has_hole; i < N_SHAPES && !skips; i++)
+                if (i < N_MUON)
+                    update_wide(&rig.params[i], &states[i], &rig.groups[shapes[i].group], 0.5 * report.clip_factor);
+                else
+                    zt_serial_update(&rig.params[i].serial, &rig.groups[2], rig.params[i].grad_values,
+                                     (float)(0.5 * report.clip_factor));
+            ck_assert(skips || n_matrices == (has_hole ? 7 : 8));
+            check_wide();
+        }
+        for (uint32_t i = N_MUON; i < N_SHAPES; i++) /* AdamW's bits do not know of the others */
+            for (size_t e = 0; e < rig.params[i].n_elems; e++)
+                ck_assert(zt_visible(&rig.params[i], e) == rig.params[i].serial.w[e]);
+        zt_rig_end(&rig);
+    }
+}
+
+/* ---- edits, fences, memory --------------------------------------------------------------------------------------- */
+
+/* What the host writes counts by element from its next update on; all other masters keep what rounding hides. */
+ZT_TEST(edits_count_by_element) {
+    float w[MOST];
+    open_blocks(&rig, 1);
+    begin_wide();
+    for (int s = 0; s < N_STEPS; s++) {
+        for (uint32_t i = 0; i < N_MUON; i++) {
+            size_t e = (size_t)(13 * s + 5);
+            zo_narrow(rig.params[i].visible, zt_dtype(&rig.params[i]), e, 0.75f);
+            states[i].w[e] = 0.75;
+            ZT_OK(&rig, zt_try_export(&rig, i, w));
+            ck_assert(w[e] == 0.75f);
+        }
+        zt_rig_steps(&rig, 1);
+        for (uint32_t i = 0; i < N_MUON; i++)
+            update_wide(&rig.params[i], &states[i], &rig.groups[shapes[i].group], rig.unscale);
+        check_wide();
+    }
+    zt_rig_end(&rig);
+}
+
+/* A lent gradient is read where it lies; one whose fence is over may be written before the step. A host that fetches,
+ * or has a queue, is served as well. */
+ZT_TEST(gradients_are_read_where_they_lie) {
+    for (int k = 0; k < 3; k++) {
+        zf_fence_t fence = {.struct_size = sizeof fence};
+        start(&rig);
+        if (k == 2)
+            zt_rig_use_queue(&rig);
+        zt_rig_open(&rig, EXACT, k == 1 ? ZF_CREATE_CAP_FETCH : 0);
+        begin_wide();
+        for (uint32_t i = 0; i < N_SHAPES; i++) {
+            zt_rig_fill_grad(&rig, i, 1);
+            ZT_OK(&rig, zt_rig_deliver(&rig, i, ZF_GRAD_TOTAL | ZF_GRAD_LAST | ZF_GRAD_LENT, k ? &fence : NULL));
+        }
+        if (k)
+            zt_rig_wait(&rig, &fence);
+        for (uint32_t i = 0; i < N_SHAPES && k; i++)
+            memset(rig.params[i].grad, 0xFF, zt_nbytes(&rig.params[i]));
+        lent = k ? NULL : rig.params[0].grad;
+        ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+        lent = NULL;
+        for (uint32_t i = 0; i < N_MUON; i++)
+            update_wide(&rig.params[i], &states[i], &rig.groups[shapes[i].group], rig.unscale);
+        check_wide();
+        zt_rig_end(&rig);
+    }
+}
+
+ZT_TEST(what_it_takes_is_planned) {
+    zf_plan_t plan;
+    start(&rig);
+    plan = zt_rig_plan(&rig, EXACT, 0, 0, 1);
+    zt_rig_open(&rig, EXACT, 0);
+    ck_assert_uint_eq(plan.host_nbytes, rig.layout.host_nbytes);
+    ck_assert_uint_eq(plan.device_nbytes, rig.layout.device_nbytes);
+    zt_rig_end(&rig);
+}
+
+/* ---- checkpoints, other sets ------------------------------------------------------------------------------------- */
+
+/* Into another cut, too. */
+ZT_TEST(resumed_to_the_bit) {
+    for (int are_small = 0; are_small < 2; are_small++) {
+        zt_memory_store_t store;
+        zt_memory_store_start(&store);
+        open_blocks(&rig, 0);
+        zt_rig_steps(&rig, N_STEPS);
+        ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+        open_blocks(&other, are_small);
+        ZT_OK(&other, zt_load(&other, &store.table, NULL, 0, NULL));
+        other.step = rig.step;
+        zt_rig_steps(&rig, N_STEPS);
+        zt_rig_steps(&other, N_STEPS);
+        ck_assert_uint_eq(newest_n, 2 * N_STEPS);
+        for (uint32_t i = 0; i < N_SHAPES; i++)
+            ck_assert(zt_shows(&other.params[i], rig.params[i].visible));
+        if (!are_small)
+            zt_state_check_equal(&rig, &other, "after a load");
+        zt_state_end(&rig, &other, &store);
+    }
+}
+
+/* A checkpoint names its rules, and one of another name's moments is refused. */
+ZT_TEST(another_rule_is_refused_at_load) {
+    static const zf_rule_callback_t shampoo = {.struct_size = sizeof shampoo, .n_moments = 1, .name = "Shampoo"};
+    zt_memory_store_t store;
+    zt_memory_store_start(&store);
+    open_blocks(&rig, 0);
+    zt_rig_steps(&rig, 1);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    start(&other);
+    other.rules[0].callback = other.rules[1].callback = &shampoo;
+    zt_rig_open(&other, EXACT, 0);
+    zf_status_t st = zt_load(&other, &store.table, NULL, 0, NULL);
+    ck_assert_int_lt(st, 0);
+    zt_contains(other.err.message, "Muon");
+    zt_state_end(&rig, &other, &store);
+}
+
+/* Binding again keeps w, m and n: in other memory as it is, with a parameter less by name. */
+ZT_TEST(bound_again) {
+    open_blocks(&rig, 1);
+    open_blocks(&other, 1);
+    for (int s = 0; s < 3; s++) {
+        zt_rig_steps(&rig, 2);
+        zt_rig_steps(&other, 2);
+        if (s == 1)
+            other.n_params--;
+        zt_param_t *param = &other.params[s];
+        void *moved = malloc(zt_nbytes(param)), *was = param->visible;
+        memcpy(moved, was, zt_nbytes(param));
+        param->visible = param->tensor.dl.data = moved;
+        zt_rig_bind(&other);
+        free(was);
+        for (uint32_t i = 0; i < N_MUON; i++)
+            ck_assert(zt_shows(&other.params[i], rig.params[i].visible));
+    }
+    other.n_params = N_SHAPES;
+    zt_rig_end(&rig);
+    zt_rig_end(&other);
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
+
+static int32_t another(void *ctx, const zf_matrix_update_t *updates, uint32_t n, uint32_t elem_size) {
+    return update(ctx, updates, n, elem_size);
+}
+
+static void refuse(const char *config, int32_t home, const char *words) {
+    start(&rig);
+    rig.decls[1].home = home;
+    zt_rig_create(&rig, config, 0);
+    zf_status_t st = zt_rig_try_bind(&rig);
+    zt_refused(&rig.err, st, ZF_ERR_PARAM, words);
+    zt_contains(rig.err.message, "\"Muon\"");
+    zt_rig_end(&rig);
+}
+
+ZT_TEST(refused_by_name) {
+    refuse("[zenflow]\nmode = windows\n", 0, "mode = exact");
+    refuse("[zenflow]\nmode = mean\n", 0, "mode = exact");
+    refuse("[host]\nmoments_dtype = bfloat16\n", 0, "moments_dtype");
+    refuse("", ZF_HOME_HOST, "\"layer.1.weight\"");
+    start(&rig);
+    zt_rig_create(&rig, "", 0);
+    int64_t strides[] = {18, 1};
+    rig.params[0].visible = realloc(rig.params[0].visible, 11 * 18 * sizeof(float));
+    memset(rig.params[0].visible, 0, 11 * 18 * sizeof(float));
+    rig.params[0].tensor.dl.data = rig.params[0].visible;
+    rig.params[0].tensor.dl.strides = strides;
+    rig.params[0].tensor.nbytes = 11 * 18 * sizeof(float);
+    zt_refused(&rig.err, zt_rig_try_bind(&rig), ZF_ERR_PARAM, "contiguous");
+    zt_rig_end(&rig);
+    open_blocks(&rig, 0);
+    rules.update = another;
+    zt_refused(&rig.err, zt_rig_try_bind(&rig), ZF_ERR_PARAM, "another function");
+    rules.update = update;
+    zt_rig_steps(&rig, 1);
+    zt_rig_end(&rig);
+}
+
+ZT_TEST(a_code_ends_the_instance) {
+    open_blocks(&rig, 0);
+    zt_rig_steps(&rig, 2);
+    code = -5;
+    zf_status_t st = zt_rig_try_step(&rig);
+    code = 0;
+    zt_refused(&rig.err, st, ZF_ERR_RULE, "returned -5 for 8 matrices");
+    ck_assert_int_eq(rig.err.native_code, -5);
+    ck_assert_int_eq(rig.zf->poll(rig.inst, NULL, &rig.err), ZF_ERR_RULE);
+    zt_rig_end(&rig);
+}
+
+/* As an update by element that leaves a weight that is not finite. */
+ZT_TEST(a_weight_that_is_not_finite_is_named) {
+    open_blocks(&rig, 0);
+    rig.groups[1].lr = 1e30;
+    rig.groups[1].weight_decay = 1;
+    zf_status_t st = ZF_OK;
+    for (int i = 0; i < 4 && st >= 0; i++)
+        st = zt_rig_try_step(&rig);
+    zt_refused(&rig.err, st, ZF_ERR_NONFINITE, "\"layer.1.weight\"");
+    zt_rig_end(&rig);
+}
+
+ZT_SUITE("matrix")
