@@ -324,7 +324,7 @@ class Plan:
 
     def card(self, way, recomputes, n_micro_batches):
         """Bytes on the card by what they are. Of weights in host memory the card has two layers, another one's gradient, and what is outside
-        of layers; gradients that are given back are two at a time, but of several micro-batches all are added up there first."""
+        of layers; gradients that are given back are two at a time, and of several micro-batches the plugin adds them up, in fp32."""
         model, nbytes = self.model, self.model.nbytes
         if way.name == "cpu":
             return {}
@@ -333,9 +333,11 @@ class Plan:
         if way.name == "streamed":
             layer, outside = model.layer_nbytes()
             weights, gradients = 2 * layer + outside, layer + outside
-        elif way.name == "released" and n_micro_batches == 1:
+        elif way.name == "released":
             gradients = 2 * model.largest_nbytes()
-        plugin = 0 if way.name == "streamed" else way.bytes["device_nbytes"] + way.bytes["staging_nbytes"] * (self.options.ranks > 1)
+        plugin = 0 if way.name == "streamed" else way.bytes["device_nbytes"]
+        in_parts = way.name == "released" and n_micro_batches > 1
+        plugin += way.bytes["staging_nbytes"] * (self.options.ranks > 1 or in_parts) + way.bytes["sums_nbytes"] * in_parts
         return {"weights": weights, "gradients": gradients, "activations": self.activations(recomputes, n_micro_batches), "plugin": plugin}
 
     def activations(self, recomputes, n_micro_batches):

@@ -135,7 +135,8 @@ def bytes_of(plan):
     more = ("where gradients are only lent, or strided" if options.ranks == 1 else
             "for what ranks exchange" + (", and the rank's part of the weights" if plan.stage == 3 else ""))
     yield (f"device     {gib(b['device_nbytes']):9.3f} GiB per rank of the plugin's; {gib(b['staging_nbytes']):.3f} more {more}; "
-           f"{gib(b['sums_nbytes']):.3f} more where a step's gradient comes in parts")
+           f"{gib(b['sums_nbytes']):.3f} more where a step's gradient comes in parts"
+           + ", which the card has not: accumulate micro-batches in the trainer" * (plan.card_nbytes - way.card_nbytes < b["sums_nbytes"]))
     yield f"disk       {gib(plan.disk_nbytes()):9.3f} GiB for a checkpoint of all ranks"
 
 

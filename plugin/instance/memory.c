@@ -258,11 +258,31 @@ zf_status_t zfi_memory_need_staging(zfi_ranks_t *ranks, zf_error_t *err) {
                                "gradient staging", err);
 }
 
+/* Bytes that may still be mapped for the device. */
+static uint64_t device_left(const zfi_ranks_t *ranks) {
+    char source[96];
+    zfi_device_info_t info;
+    ranks->engine->ops->info(ranks->engine->device, &info);
+    if (!info.is_host_memory)
+        return info.free_nbytes;
+    uint64_t have = find_room(ranks->mem, 0, source, sizeof source), mapped = 0;
+    if (ranks->mem->limit_mib)
+        mapped = mapped_host_nbytes(ranks->mem) + mapped_device_nbytes(ranks);
+    return have > mapped ? have - mapped : 0;
+}
+
 zf_status_t zfi_memory_need_sums(zfi_ranks_t *ranks, zf_error_t *err) {
+    uint64_t nbytes = zfi_memory_per_element_nbytes(ranks);
     if (ranks->mem->sum_arena.base)
         return ZF_OK;
-    return zfi_memory_map_more(ranks, &ranks->mem->sum_arena, zfi_memory_per_element_nbytes(ranks),
-                               "sums of micro-batch parts", err);
+    zf_status_t st = zfi_memory_map_more(ranks, &ranks->mem->sum_arena, nbytes, "sums of micro-batch parts", err);
+    if (st != ZF_ERR_MEMORY)
+        return st;
+    return zfi_error(err, st, "grads_ready",
+                     "sums of a step's gradient that comes in parts: need %" PRIu64 " MiB on the device, 4 bytes per "
+                     "parameter on every rank, have %" PRIu64 " MiB; accumulate micro-batches in the trainer and "
+                     "deliver their sum once, with LAST",
+                     nbytes >> 20, device_left(ranks) >> 20);
 }
 
 void zfi_memory_bound(const zfi_ranks_t *ranks) {

@@ -441,6 +441,13 @@ class Fits(PlanTest):
             self.assertEqual(ways[name]["card"], {"weights": weights, "gradients": gradients, "activations": 2 << 30, "plugin": plugin})
             self.assertEqual(ways[name]["card_nbytes"], sum(ways[name]["card"].values()))
         self.assertEqual(plan["taken"]["way"], "kept")
+        # of several micro-batches the plugin adds up what it is given, which takes more than the gradients would
+        parts = next(way for way in self.ask(1000, 1000, "--micro-batches", 4)["ways"] if way["way"] == "released")["card"]
+        self.assertEqual((parts["gradients"], parts["plugin"]), (2 * 2 * 8192 * 20480, sum(plan[of] for of in ("device_nbytes", "staging_nbytes", "sums_nbytes"))))
+        self.assertGreater(plan["sums_nbytes"], 4 * ELEMS - 1)
+        for gpu, has_room in ((80, True), (35, False)):
+            said = self.plan(self.model, "--gpu", gpu, "--ram", 1000, "--activations", 2)[1]
+            self.assertEqual("where a step's gradient comes in parts, which the card has not: accumulate micro-batches in the trainer\n" in said, not has_room)
         self.assertLess(abs(ways["streamed"]["host_nbytes"] / ELEMS - 16.0), 0.1)  # weights and gradients 2, state 12
         for name in ("kept", "released", "streamed"):
             need = ways[name]["card_nbytes"] / 2**30 + 1

@@ -63,6 +63,25 @@ ZT_TEST(sums_and_staging_are_counted) {
     zt_rig_end(&rig);
 }
 
+/* Room for one gradient, not for the sums of several: the part is refused, and a whole gradient goes on. */
+ZT_TEST(sums_that_do_not_fit_are_the_trainer_s) {
+    static const char *const config = "[host]\nthreads = 1\nearly_mib = 0\nmemory_limit_mib = %" PRIu64 "\n";
+    char text[96];
+    snprintf(text, sizeof text, config, (uint64_t)1000);
+    zt_rig_make(&rig, shapes, N_SHAPES, text, 0);
+    uint64_t fits = rig.layout.host_nbytes + rig.layout.device_nbytes + 4 * rig.layout.n_elems;
+    rig.zf->destroy(rig.inst, NULL);
+    snprintf(text, sizeof text, config, (fits >> 20) + 1);
+    zt_rig_open(&rig, text, 0);
+    zt_rig_fill_grad(&rig, 0, 1);
+    zt_refused(&rig.err, zt_rig_deliver(&rig, 0, ZF_GRAD_PART | ZF_GRAD_MORE, NULL), ZF_ERR_MEMORY,
+               "accumulate micro-batches in the trainer");
+    zt_contains(rig.err.message, "need 1 MiB on the device, 4 bytes per parameter on every rank, have 0 MiB");
+    zt_rig_steps(&rig, 3);
+    check_planned_is_measured();
+    zt_rig_end_flushed(&rig);
+}
+
 ZT_TEST(refused_with_need_and_have) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_create(&rig, "[zenflow]\npublish_lag = 1\n[host]\nmemory_limit_mib = 5\nthreads = 1\n", 0);
