@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The questions that PyTorch's own tests ask of every optimizer (pytorch/test/test_optim.py), with inputs that ours takes: same weights, hooks of state
+"""The questions that PyTorch's own tests ask of every optimizer (pytorch/test/test_optim.py, optim/test_lrscheduler.py and optim/test_swa_utils.py), with inputs that ours takes: same weights, hooks of state
 dicts, names of parameters, entries in .state that are no parameter's, edits of a state dict."""
 import copy
 import io
@@ -18,6 +18,19 @@ INPUTS += [("SGD", {"lr": 1e-2, "momentum": 0.9, "weight_decay": 0.1, "nesterov"
 SCHEDULERS = [lambda opt: torch.optim.lr_scheduler.StepLR(opt, gamma=0.9, step_size=10),
               lambda opt: torch.optim.lr_scheduler.LinearLR(opt, start_factor=0.4, total_iters=4),
               lambda opt: torch.optim.lr_scheduler.ReduceLROnPlateau(opt)]
+
+lr = torch.optim.lr_scheduler
+EVERY_SCHEDULER = {
+    "LambdaLR": lambda opt: lr.LambdaLR(opt, lambda epoch: 0.9 ** epoch), "MultiplicativeLR": lambda opt: lr.MultiplicativeLR(opt, lambda epoch: 0.8),
+    "StepLR": lambda opt: lr.StepLR(opt, 2), "MultiStepLR": lambda opt: lr.MultiStepLR(opt, [2, 4]), "ConstantLR": lambda opt: lr.ConstantLR(opt, 0.5, 3),
+    "LinearLR": lambda opt: lr.LinearLR(opt, 0.1, total_iters=4), "ExponentialLR": lambda opt: lr.ExponentialLR(opt, 0.7),
+    "PolynomialLR": lambda opt: lr.PolynomialLR(opt, 6, 2.0), "CosineAnnealingLR": lambda opt: lr.CosineAnnealingLR(opt, 6),
+    "CosineAnnealingWarmRestarts": lambda opt: lr.CosineAnnealingWarmRestarts(opt, 3),
+    "CyclicLR": lambda opt: lr.CyclicLR(opt, 1e-4, 1e-3, step_size_up=2),  # cycles betas[0], too
+    "OneCycleLR": lambda opt: lr.OneCycleLR(opt, 1e-3, total_steps=12), "ReduceLROnPlateau": lambda opt: lr.ReduceLROnPlateau(opt, patience=1),
+    "SequentialLR": lambda opt: lr.SequentialLR(opt, [lr.ConstantLR(opt, 0.1, 2), lr.ExponentialLR(opt, 0.9)], [2]),
+    "ChainedScheduler": lambda opt: lr.ChainedScheduler([lr.ConstantLR(opt, 0.1, 2), lr.ExponentialLR(opt, 0.9)]),
+    "SWALR": lambda opt: torch.optim.swa_utils.SWALR(opt, 5e-4, anneal_epochs=3)}
 
 
 class LikeTorchs(TorchTest):
@@ -47,6 +60,64 @@ class LikeTorchs(TorchTest):
                 for entry in optimizers[0].state.values():
                     self.assertGreater(len(entry), 1)
                 optimizers[0].close()
+
+    def test_every_scheduler(self):
+        """Rates and betas are torch's at each step, in two groups, and where the scheduler and the optimizer are resumed."""
+        named = {name for name, kind in vars(lr).items() if isinstance(kind, type) and issubclass(kind, lr.LRScheduler)} - {"LRScheduler", "_LRScheduler"}
+        self.assertEqual(named - set(EVERY_SCHEDULER), set())
+        for name, make in EVERY_SCHEDULER.items():
+            with self.subTest(scheduler=name):
+                models = twins()
+                groups = [[{"params": [p for p in model.parameters() if p.ndim == 2]},
+                           {"params": [p for p in model.parameters() if p.ndim == 1], "lr": 3e-4}] for model in models]
+                opts = [self.zenflow(groups[0], lr=1e-3), torch.optim.AdamW(groups[1], lr=1e-3)]
+                schedules = [make(opt) for opt in opts]
+                for step in range(8):
+                    for i, model in enumerate(models):
+                        plain_step(model, opts[i], step)
+                        schedules[i].step(*([1.0] if name == "ReduceLROnPlateau" else []))
+                        if step == 4:
+                            saved = copy.deepcopy((opts[i].state_dict(), schedules[i].state_dict()))
+                            schedules[i] = make(opts[i])
+                            for of, state in zip((opts[i], schedules[i]), saved):
+                                of.load_state_dict(state)
+                    for ours, theirs in zip(opts[0].param_groups, opts[1].param_groups):
+                        self.assertEqual((ours["lr"], tuple(ours["betas"])), (theirs["lr"], tuple(theirs["betas"])))
+                self.assert_same(*models)
+                opts[0].close()
+
+    def test_averages_of_weights(self):
+        """Plain and exponential averages of swa_utils are those of torch's run, and training goes on from them."""
+        swa = torch.optim.swa_utils
+        for more in ({}, {"multi_avg_fn": swa.get_ema_multi_avg_fn(0.5)}, {"avg_fn": swa.get_ema_avg_fn(0.5), "use_buffers": True}):
+            models = twins()
+            opts = self.zenflow(models[0].parameters(), lr=1e-3), torch.optim.AdamW(models[1].parameters(), lr=1e-3)
+            averages = [swa.AveragedModel(model, **more) for model in models]
+            for step in range(6):
+                for model, opt, average in zip(models, opts, averages):
+                    plain_step(model, opt, step)
+                    average.update_parameters(model)
+            self.assertEqual(averages[0].n_averaged.item(), 6)
+            self.assert_same(averages[0].module, averages[1].module)
+            for model, opt, average in zip(models, opts, averages):
+                model.load_state_dict(average.module.state_dict())
+                plain_step(model, opt, 6)
+            self.assert_same(*models)
+            opts[0].close()
+
+    def test_wrong_arguments_are_the_errors_of_torch(self):
+        """By type, each with our own words."""
+        p, q = torch.nn.Parameter(torch.ones(1, 1)), torch.nn.Parameter(torch.ones(1, 1))
+        with self.assertWarnsRegex(UserWarning, "duplicate parameters"):
+            self.zenflow([p, p])
+        for params, kwargs, kind in ((p, {}, TypeError), ([{"params": p}, {"params": p}], {}, ValueError), ([], {}, ValueError),
+                                     ([p], {"lr": torch.tensor([0.001, 0.001])}, ValueError), ([p], {"lr": -1.0}, ValueError),
+                                     ([("weight", p), q], {}, ValueError), ([p], {"betas": (1.0, 0.0)}, ValueError),
+                                     ([p], {"weight_decay": -1}, ValueError), ([p], {"eps": -1}, ValueError),
+                                     ([p], {"betas": (0.9, torch.tensor(0.99))}, ValueError),
+                                     ([p], {"betas": (torch.tensor(0.9), 0.99)}, ValueError)):
+            with self.assertRaises(kind, msg=kwargs):
+                self.zenflow(params, **kwargs)
 
     def test_maximize_at_every_place(self):
         """Per group, switched in mid-run, with gradients that travel early or are given back."""

@@ -58,6 +58,8 @@ def check(group, number):
     betas = group["betas"]
     if not isinstance(betas, (tuple, list)) or len(betas) != 2:
         raise errors.ArgumentError(f"{where}betas = {betas!r}; need two numbers")
+    if isinstance(betas[0], torch.Tensor) != isinstance(betas[1], torch.Tensor):
+        raise errors.ArgumentError(f"{where}betas = {betas!r}; need two numbers or two tensors")
     if group.get("momentum", betas[0]) != betas[0]:
         raise errors.ArgumentError(f"{where}momentum = {group['momentum']!r} has no effect here: it is betas[0], {betas[0]!r}")
     if group.get("rule") is not None and group["rule"] not in tuple(RULES):
