@@ -51,10 +51,7 @@ typedef struct zfi_data_matrix {
     uint64_t channel_base; /* first channel in masks */
     uint64_t sum_base;     /* first channel in sums */
     uint64_t unit_base;    /* first unit in unit_squares */
-    uint64_t band_base;    /* first band in bands: each is the next band_rows rows, the last one what is left of them */
-    uint64_t band_rows;
-    zfi_place_t place; /* of element (0, 0) in the visible parameter */
-    void *shown;       /* [rows][cols] a second copy of what kernels wrote there; NULL: none is kept. CPU only */
+    zfi_place_t place;     /* of element (0, 0) in the visible parameter */
 } zfi_data_matrix_t;
 
 /* A contiguous range of a matrix's elements and its place in a piece of staged values. */
@@ -134,7 +131,6 @@ struct zfi_data {
                             finds; 0 between two of them */
     uint32_t *is_bad;    /* [n_matrices] UPDATE_ALL found a weight Inf or NaN */
     uint64_t *digests;   /* [n_matrices] of what was written to visible values (digest.h); NULL: nothing is checked */
-    uint64_t *bands;     /* digests of what bands of rows showed when SEAL saw them last; NULL: none is kept */
     uint8_t *is_foreign; /* [n_params] CHECK found what nobody announced: no kernel writes its visible values */
     zfi_totals_t *totals;
     uint8_t *overwritten; /* [n_params] page-locked host memory: zfi_found_t, with is_foreign, for the host to read */
@@ -178,7 +174,6 @@ typedef enum zfi_kernel {
     ZFI_KERNEL_SHOW_ENTERED,  /* zfi_enter_maps_args_t */
     ZFI_KERNEL_MERGE,         /* zfi_merge_args_t */
     ZFI_KERNEL_CHECK,         /* zfi_check_args_t */
-    ZFI_KERNEL_SEAL,          /* zfi_seal_args_t; only where bands are kept, which no CPU backend does */
     ZFI_KERNEL_ROUND_MOMENTS, /* zfi_round_moments_args_t */
     ZFI_KERNEL_READ_PLACE,    /* zfi_place_args_t */
     ZFI_KERNEL_WRITE_PLACE,   /* zfi_place_args_t */
@@ -323,12 +318,6 @@ typedef struct zfi_check_args {
     int seals;
     uint32_t found; /* what `overwritten` says of those that differ: some of zfi_found_t */
 } zfi_check_args_t;
-
-/* The digests of the bands of matrices listed_matrices[first, first + n), but of foreign parameters. */
-typedef struct zfi_seal_args {
-    const zfi_data_t *data;
-    uint32_t first, n;
-} zfi_seal_args_t;
 
 /* The compact moments of matrices listed_matrices[first, first + n) as the host's are rounded. */
 typedef struct zfi_round_moments_args {

@@ -116,8 +116,7 @@ static void draw_config(zx_case_t *c) {
                               .strategy = (zo_strategy_t)(zx_chance(r, 50) ? ZO_SELECT_STEP : (int)zx_below(r, 3)),
                               .select_interval = select[zx_below(r, 8)],
                               .warm_up = zx_between(r, 1, 4),
-                              .publish_lag = zx_chance(r, 65),
-                              .by_bands = zx_device_is_gpu()};
+                              .publish_lag = zx_chance(r, 65)};
     draw_rules(c, zx_chance(r, 40) ? ZO_ADAMW : (zo_rule_t)zx_below(r, ZO_N_RULES));
     c->config.moments = zx_chance(r, 55) ? ZO_MOMENTS_F32 : (zo_moments_t)zx_between(r, 1, 2);
     take_callbacks(c, zx_below(r, 3));

@@ -35,7 +35,6 @@ static void carry_param(zo_t *to, uint32_t id, const zo_t *from, uint32_t origin
         p->m[e] = moment_of(to, q->m[e]);
         p->v[e] = moment_of(to, q->v[e]);
         zo_narrow(p->visible, p->decl.dtype, e, p->w[e]);
-        zo_narrow(p->shown, p->decl.dtype, e, p->w[e]);
     }
     zo_read(from, origin, &(zo_state_t){.n = n});
     for (uint32_t i = 0; i < to->n_matrices; i++)

@@ -61,7 +61,6 @@ typedef struct zo_config {
     int is_interval_auto; /* update_interval is the longest window */
     uint64_t block_elems; /* tests: elements that a block may always have; 0 = the 65,536 of the page */
     int sees_edits; /* with is_exact, one rank, parameters in the host's memory: an update takes what the host wrote */
-    int by_bands;   /* parameters on a device with memory of its own: edits are told by bands of rows */
 } zo_config_t;
 
 typedef struct zo_decl {
@@ -145,7 +144,7 @@ void zo_hold(zo_t *o, uint32_t id, int is_held);
 int zo_sees_edits(const zo_t *o, uint32_t id); /* what the host writes of it counts at the next update */
 int zo_is_behind(const zo_t *o, uint32_t id);  /* held over a step: to be announced */
 void zo_accept(zo_t *o, uint32_t id);
-/* What the host wrote of n parameters is taken over by element, or by bands, in a flush. */
+/* Those of n parameters that are written are held in a flush, then taken over as in zo_params_changed. */
 void zo_adopt(zo_t *o, const uint32_t *ids, uint32_t n);
 /* The host fetches a parameter; the instance comes to rest (both: "Publishing at fetch"). */
 void zo_fetch(zo_t *o, const zo_range_t *range);

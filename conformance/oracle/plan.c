@@ -187,12 +187,6 @@ static void deal_cohorts(zo_t *o, uint64_t total) {
     }
 }
 
-void zo_accept_bits(zo_param_t *p) {
-    if (p->n_elems)
-        memcpy(p->shown, p->visible, p->n_elems * zo_dtype_nbytes(p->decl.dtype));
-    p->is_written = p->is_held = 0;
-}
-
 /* ---- "Start" ----------------------------------------------------------------------------------------------------- */
 
 void zo_start_param(zo_param_t *p, const zo_decl_t *decl) {
@@ -201,10 +195,8 @@ void zo_start_param(zo_param_t *p, const zo_decl_t *decl) {
     p->is_trainable = !decl->is_stateless && p->n_elems > 0;
     uint64_t nbytes = p->n_elems * zo_dtype_nbytes(decl->dtype);
     p->visible = zo_zeros(nbytes, 1);
-    p->shown = zo_zeros(nbytes, 1);
     if (nbytes)
         memcpy(p->visible, decl->visible, nbytes);
-    zo_accept_bits(p);
     if (!p->is_trainable)
         return;
     float **arrays[] = {&p->w, &p->m, &p->v, &p->published, &p->device_w, &p->device_m, &p->device_v, &p->grad};
@@ -246,8 +238,7 @@ void zo_drop_slots(zo_matrix_t *x) {
 }
 
 void zo_free_param(zo_param_t *p) {
-    void *arrays[] = {p->w,        p->m,        p->v,    p->published, p->device_w,
-                      p->device_m, p->device_v, p->grad, p->visible,   p->shown};
+    void *arrays[] = {p->w, p->m, p->v, p->published, p->device_w, p->device_m, p->device_v, p->grad, p->visible};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
 }

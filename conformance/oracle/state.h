@@ -29,8 +29,6 @@ typedef struct zo_matrix {
     zo_sent_t is_sent; /* zo_matrix_info_t */
     int is_due;        /* ... */
     int is_unfetched;  /* "Publishing at fetch": P waits for a fetch */
-    int is_edited;     /* on_overwrite = ask: the host wrote some of it, ... */
-    int is_mixed;      /* ... and this page wrote since, while nobody held it */
 } zo_matrix_t;
 
 typedef struct zo_param {
@@ -43,7 +41,6 @@ typedef struct zo_param {
     float *device_w, *device_m, *device_v;
     float *grad; /* sum of the deliveries */
     void *visible;
-    void *shown; /* what this page put there last */
 } zo_param_t;
 
 struct zo {
@@ -113,7 +110,6 @@ void zo_choose_due(zo_t *o); /* "Step t", 8 */
 void *zo_zeros(uint64_t n, size_t size);
 void zo_start_param(zo_param_t *p, const zo_decl_t *decl);
 void zo_free_param(zo_param_t *p);
-void zo_accept_bits(zo_param_t *p); /* what is visible counts as put there by this page */
 void zo_drop_slots(zo_matrix_t *x);
 uint64_t zo_depth(const zo_matrix_t *x);                      /* elements of a channel */
 uint64_t zo_at(const zo_matrix_t *x, uint64_t c, uint64_t i); /* index of element i of channel c in the matrix */

@@ -15,7 +15,6 @@ static void show(zo_t *o, const zo_matrix_t *x, uint64_t c, const float *src) {
     for (uint64_t i = 0; i < zo_depth(x) && !p->is_held; i++) {
         uint64_t e = x->first + zo_at(x, c, i);
         zo_narrow(p->visible, p->decl.dtype, e, src[e]);
-        zo_narrow(p->shown, p->decl.dtype, e, src[e]);
     }
 }
 
@@ -25,19 +24,19 @@ static void show_deferred(zo_t *o, const zo_matrix_t *x, const uint8_t *is_selec
             show(o, x, c, src);
 }
 
-void zo_see_edits(const zo_param_t *p, float *dst) {
+/* The weight that an element is: what is visible, where that is not round(w). */
+static float edited(const zo_param_t *p, uint64_t e) {
     uint64_t elem = zo_dtype_nbytes(p->decl.dtype);
     uint32_t due;
-    for (uint64_t e = 0; e < p->n_elems; e++) {
-        zo_narrow(&due, p->decl.dtype, 0, p->w[e]);
-        dst[e] = p->sees_edits && memcmp((const char *)p->visible + e * elem, &due, elem) != 0
-                     ? zo_widen(p->visible, p->decl.dtype, e)
-                     : p->w[e];
-    }
+    zo_narrow(&due, p->decl.dtype, 0, p->w[e]);
+    return memcmp((const char *)p->visible + e * elem, &due, elem) != 0 ? zo_widen(p->visible, p->decl.dtype, e)
+                                                                        : p->w[e];
 }
 
-/* This page has written here, or was free to. */
-static void mix(zo_t *o, zo_matrix_t *x) { x->is_mixed |= x->is_edited && !o->params[x->param].is_held; }
+void zo_see_edits(const zo_param_t *p, float *dst) {
+    for (uint64_t e = 0; e < p->n_elems; e++)
+        dst[e] = p->sees_edits ? edited(p, e) : p->w[e];
+}
 
 /* ---- "Step t": 1 to 3 -------------------------------------------------------------------------------------------- */
 
@@ -172,10 +171,8 @@ static void publish_due(zo_t *o, zo_matrix_t *x) {
 
 /* "Publishing at fetch" */
 static void fetch(zo_t *o, zo_matrix_t *x) {
-    if (x->is_unfetched && !x->is_resident) {
+    if (x->is_unfetched && !x->is_resident)
         show_deferred(o, x, x->was_selected, o->params[x->param].published);
-        mix(o, x);
-    }
     x->is_unfetched = 0;
 }
 
@@ -267,8 +264,6 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
         if (o->closes[x->cohort])
             close_window(o, x); /* 7 */
     }
-    for (uint32_t i = 0; i < o->n_matrices; i++)
-        mix(o, &o->matrices[i]);
     for (uint32_t j = 0; j < o->n_cohorts; j++)
         if (o->closes[j])
             o->opened[j] = o->t;
@@ -324,12 +319,12 @@ void zo_rest(zo_t *o) {
 
 /* ---- "Between steps" --------------------------------------------------------------------------------------------- */
 
-/* w := visible of a matrix, and its moments anew. */
+/* The edits of a matrix become its masters; is_reset: its moments begin again. */
 static void take_over(zo_t *o, zo_matrix_t *x, int is_reset) {
     zo_param_t *p = &o->params[x->param];
     uint64_t n = x->rows * x->cols;
     for (uint64_t i = x->first; i < x->first + n; i++)
-        p->w[i] = zo_widen(p->visible, p->decl.dtype, i);
+        p->w[i] = edited(p, i);
     if (is_reset) {
         memset(p->m + x->first, 0, n * sizeof(float));
         memset(p->v + x->first, 0, n * sizeof(float));
@@ -355,39 +350,21 @@ void zo_params_changed(zo_t *o, const zo_range_t *range, const void *visible, in
             take_over(o, &o->matrices[i], is_reset);
 }
 
-static void forget_edits(zo_t *o, uint32_t id) {
-    for (uint32_t i = 0; i < o->n_matrices; i++)
-        if (o->matrices[i].param == id)
-            o->matrices[i].is_edited = o->matrices[i].is_mixed = 0;
-}
-
 void zo_write_back(zo_t *o, uint32_t id, const void *visible) {
     zo_overwrite(o, id, visible);
     o->params[id].is_written = 0;
-    forget_edits(o, id);
 }
 
 void zo_overwrite(zo_t *o, uint32_t id, const void *visible) {
     zo_param_t *p = &o->params[id];
-    uint64_t elem = zo_dtype_nbytes(p->decl.dtype);
-    for (uint32_t i = 0; i < o->n_matrices; i++) {
-        zo_matrix_t *x = &o->matrices[i];
-        uint64_t at = x->first * elem;
-        if (x->param == id &&
-            memcmp((char *)p->visible + at, (const char *)visible + at, x->rows * x->cols * elem) != 0)
-            x->is_edited = !p->sees_edits;
-    }
     if (p->n_elems)
-        memcpy(p->visible, visible, p->n_elems * elem);
+        memcpy(p->visible, visible, p->n_elems * zo_dtype_nbytes(p->decl.dtype));
     p->is_written = !p->sees_edits;
 }
 
 void zo_hold(zo_t *o, uint32_t id, int is_held) { o->params[id].is_held = is_held; }
 
-void zo_accept(zo_t *o, uint32_t id) {
-    zo_accept_bits(&o->params[id]);
-    forget_edits(o, id);
-}
+void zo_accept(zo_t *o, uint32_t id) { o->params[id].is_written = o->params[id].is_held = 0; }
 
 void zo_flush(zo_t *o) {
     for (uint32_t i = 0; i < o->n_matrices; i++) {
@@ -397,49 +374,11 @@ void zo_flush(zo_t *o) {
         x->is_sent = ZO_SENT_NOW;
         for (uint64_t c = 0; c < x->channels && !o->params[x->param].sees_edits; c++)
             show(o, x, c, o->params[x->param].w);
-        mix(o, x);
     }
     if (o->t >= o->config.warm_up)
         o->base = o->t;
     for (uint32_t j = 0; j < o->n_cohorts; j++)
         o->opened[j] = o->t;
-}
-
-/* An element becomes a master where the host wrote it, or its band, and it is not what this page puts there now. */
-static void take_edit(zo_param_t *p, uint64_t e, int is_edited) {
-    uint64_t elem = zo_dtype_nbytes(p->decl.dtype);
-    char *visible = (char *)p->visible + e * elem;
-    uint32_t due;
-    zo_narrow(&due, p->decl.dtype, 0, p->w[e]);
-    if (is_edited && memcmp(visible, &due, elem) != 0)
-        p->w[e] = zo_widen(p->visible, p->decl.dtype, e);
-    else
-        memcpy(visible, &due, elem);
-}
-
-/* Elements that are told apart together: neighbours from the matrix's first on. */
-static uint64_t told_together(const zo_t *o, const zo_matrix_t *x) {
-    uint64_t least = (o->config.block_elems ? o->config.block_elems : 65536) / 128;
-    if (!o->config.by_bands)
-        return 1;
-    if (least < 4)
-        least = 4;
-    return (least + x->cols - 1) / x->cols * x->cols;
-}
-
-static void take_edits(zo_t *o, zo_matrix_t *x) {
-    zo_param_t *p = &o->params[x->param];
-    uint64_t elem = zo_dtype_nbytes(p->decl.dtype), n = told_together(o, x), end = x->first + x->rows * x->cols;
-    for (uint64_t first = x->first; first < end; first += n) {
-        uint64_t last = end - first < n ? end : first + n, at = first * elem;
-        int is_edited = (o->config.by_bands && x->is_mixed) ||
-                        memcmp((char *)p->visible + at, (char *)p->shown + at, (last - first) * elem) != 0;
-        for (uint64_t e = first; e < last; e++)
-            take_edit(p, e, is_edited);
-    }
-    for (uint64_t c = 0; c < x->channels; c++)
-        if (x->is_selected[c])
-            copy_to_device(o, x, c);
 }
 
 void zo_adopt(zo_t *o, const uint32_t *ids, uint32_t n) {
@@ -451,7 +390,7 @@ void zo_adopt(zo_t *o, const uint32_t *ids, uint32_t n) {
             continue;
         for (uint32_t k = 0; k < o->n_matrices; k++)
             if (o->matrices[k].param == ids[i])
-                take_edits(o, &o->matrices[k]);
+                take_over(o, &o->matrices[k], 0);
         zo_accept(o, ids[i]);
         o->params[ids[i]].is_behind = 0;
     }

@@ -49,11 +49,6 @@ static inline uint32_t zfi_last_at_most(const uint32_t *rising, uint32_t n, uint
     return first;
 }
 
-/* The place of the second copy of a matrix's visible values; its visible is NULL where none is kept. */
-static inline zfi_place_t zfi_shown_place(const zfi_data_matrix_t *matrix) {
-    return (zfi_place_t){.visible = matrix->shown, .dtype = matrix->place.dtype, .row_stride = (int64_t)matrix->cols};
-}
-
 /* The digest of elements [first, first + n) of a matrix as the model reads them. */
 uint64_t zfi_visible_digest(const zfi_kernels_t *kernels, const zfi_data_matrix_t *matrix, uint64_t first, uint64_t n);
 

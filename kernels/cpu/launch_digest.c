@@ -39,15 +39,6 @@ static void note_overwritten(const zfi_data_t *data, const zfi_data_matrix_t *ma
         __atomic_fetch_add(&totals->n_params_overwritten, 1, __ATOMIC_RELEASE);
 }
 
-static void seal(const zfi_data_t *data, uint32_t number, uint64_t found) {
-    const zfi_data_matrix_t *matrix = &data->matrices[number];
-    zfi_place_args_t all = {
-        .data = data, .bits = matrix->shown, .one = {.matrix = number, .n = matrix->rows * matrix->cols}};
-    data->digests[number] = found;
-    if (all.bits)
-        zfi_cpu_read_place(NULL, &all);
-}
-
 void zfi_cpu_check(const zfi_kernels_t *kernels, const void *raw) {
     const zfi_check_args_t *args = raw;
     const zfi_data_t *data = args->data;
@@ -58,7 +49,7 @@ void zfi_cpu_check(const zfi_kernels_t *kernels, const void *raw) {
             continue; /* its update sees it, or it is known */
         uint64_t found = zfi_visible_digest(kernels, matrix, 0, matrix->rows * matrix->cols);
         if (args->seals)
-            seal(data, number, found);
+            data->digests[number] = found;
         else if (found != data->digests[number])
             note_overwritten(data, matrix, (uint8_t)args->found);
     }

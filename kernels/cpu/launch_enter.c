@@ -88,7 +88,6 @@ static uint64_t show(const zfi_data_t *data, const zfi_data_matrix_t *matrix, co
                      uint32_t n) {
     const uint32_t *position = entering->position + matrix->index_base;
     const uint32_t *channel = entering->channel + matrix->index_base;
-    const zfi_place_t shown = zfi_shown_place(matrix);
     int by_rows = matrix->channels_are_rows;
     uint64_t rows = by_rows ? n : matrix->rows, cols = by_rows ? matrix->cols : n, moved = 0;
     for (uint64_t i = 0; i < rows; i++)
@@ -97,8 +96,6 @@ static uint64_t show(const zfi_data_t *data, const zfi_data_matrix_t *matrix, co
             moved -= digest_at(matrix, row, col);
             zfi_place_write(&matrix->place, row, col, data->w[compact_index(matrix, position, i, j)]);
             moved += digest_at(matrix, row, col);
-            if (matrix->shown)
-                zfi_place_write(&shown, row, col, data->w[compact_index(matrix, position, i, j)]);
         }
     return moved;
 }

@@ -54,7 +54,6 @@ static uint64_t update(const zfi_kernels_t *kernels, const zfi_data_t *data, uin
     const zfi_data_matrix_t *matrix = &data->matrices[number];
     const zfi_data_param_t *param = &data->params[matrix->param];
     const uint32_t *n = data->counts_per_channel ? data->n + matrix->index_base : data->n + number;
-    const zfi_place_t shown = zfi_shown_place(matrix);
     const zfi_elements_t elements = {zfi_rounding_base(matrix->param) + matrix->param_offset, matrix->cols,
                                      selected_part(data, matrix)};
     zfi_run_ahead_t job = {.w = data->w + matrix->sel_base,
@@ -73,11 +72,8 @@ static uint64_t update(const zfi_kernels_t *kernels, const zfi_data_t *data, uin
     } else {
         data->scalars[0] = zfi_rule_scalars(param->rule, hyper, s, *n);
     }
-    uint64_t moved = param->host_rule ? data->host_run_ahead(param->host_rule, &job, &elements, hyper, n)
-                                      : kernels->run_ahead[param->rule](&job);
-    if (matrix->shown)
-        kernels->scatter(&shown, &job.sub, job.w);
-    return moved;
+    return param->host_rule ? data->host_run_ahead(param->host_rule, &job, &elements, hyper, n)
+                            : kernels->run_ahead[param->rule](&job);
 }
 
 void zfi_cpu_run_ahead(const zfi_kernels_t *kernels, const void *raw) {

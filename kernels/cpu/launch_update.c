@@ -35,8 +35,6 @@ static uint64_t show(const zfi_data_t *data, const zfi_data_matrix_t *matrix, ui
         uint64_t row = (first + done) / matrix->cols, col = (first + done) % matrix->cols;
         count = in_row(matrix, first + done, n - done);
         moved += zfi_place_row(&matrix->place, &all, row, col, count, bits + done * elem, counted);
-        if (matrix->shown)
-            memcpy((char *)matrix->shown + (first + done) * elem, bits + done * elem, count * elem);
     }
     return moved;
 }

@@ -6,14 +6,6 @@
 
 /* ---- merge ------------------------------------------------------------------------------------------------------- */
 
-static void publish(const zfi_kernels_t *kernels, const zfi_data_matrix_t *matrix, const zfi_publish_t *job) {
-    zfi_publish_t copy = *job;
-    kernels->publish(job);
-    copy.place = zfi_shown_place(matrix);
-    if (copy.place.visible)
-        kernels->publish(&copy);
-}
-
 /* Elements that are not merged count before and after alike. */
 static void merge_segment(const zfi_kernels_t *kernels, const zfi_merge_args_t *args, const zfi_data_segment_t *segment,
                           const unsigned char *piece) {
@@ -37,7 +29,7 @@ static void merge_segment(const zfi_kernels_t *kernels, const zfi_merge_args_t *
         return;
     }
     uint64_t before = zfi_visible_digest(kernels, matrix, job.first, job.n_elems);
-    publish(kernels, matrix, &job);
+    kernels->publish(&job);
     data->digests[segment->matrix] += zfi_visible_digest(kernels, matrix, job.first, job.n_elems) - before;
 }
 
@@ -123,14 +115,7 @@ static void write_deferred(const zfi_kernels_t *kernels, const zfi_place_args_t 
         .selected = args->data->masks[args->turn] + matrix->channel_base,
         .place = matrix->place,
     };
-    publish(kernels, matrix, &job);
-}
-
-static void write_all(const zfi_data_matrix_t *matrix, const zfi_placed_t *piece, unsigned char *bits) {
-    size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
-    move(matrix, piece, bits, 1);
-    if (matrix->shown)
-        memcpy((char *)matrix->shown + piece->first * elem, bits, piece->n * elem);
+    kernels->publish(&job);
 }
 
 static void write_piece(const zfi_kernels_t *kernels, const zfi_place_args_t *args, const zfi_placed_t *piece) {
@@ -144,7 +129,7 @@ static void write_piece(const zfi_kernels_t *kernels, const zfi_place_args_t *ar
     if (args->keeps_selected)
         write_deferred(kernels, args, piece);
     else
-        write_all(matrix, piece, bits_of(args, piece));
+        move(matrix, piece, bits_of(args, piece), 1);
     if (data->digests)
         data->digests[piece->matrix] += zfi_visible_digest(kernels, matrix, piece->first, piece->n) - before;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* digest.cu - what the host wrote unannounced: digests of visible values, compared and taken again.
  *
- * A check is two kernels: every block adds up what it finds (integers: no order), then one block compares. Bands are
- * sealed by one: a warp has a whole band. */
+ * A check is two kernels: every block adds up what it finds (integers: no order), then one block compares. */
 #include "wide.cuh"
 
 /* Elements [first, end) of a run by 16 bytes, two at once. */
@@ -98,33 +97,5 @@ KERNEL(zf_check_end, zfi_check_args_t) {
         if (args.seals)
             data->digests[number] = data->found[number];
         data->found[number] = 0;
-    }
-}
-
-/* ---- bands ------------------------------------------------------------------------------------------------------- */
-
-/* This warp's bands of a slice. */
-DEVICE void seal_slice(const zfi_data_t *data, const zfi_data_matrix_t *matrix, uint32_t slice, uint32_t n_slices) {
-    const uint32_t n_warps = THREADS / 32;
-    const uint64_t n = matrix->rows * matrix->cols, of_band = matrix->band_rows * matrix->cols;
-    uint64_t *bands = in_global(data->bands) + matrix->band_base;
-    span_t span;
-    for (uint64_t i = slice * n_warps + threadIdx.x / 32; (span.first = i * of_band) < n; i += n_slices * n_warps) {
-        span.end = smaller(n, span.first + of_band);
-        const uint64_t found = sum_of_warp(find_digest(matrix, span));
-        if (LANE == 0)
-            bands[i] = found;
-    }
-}
-
-STREAMING_KERNEL(zf_seal, zfi_seal_args_t) {
-    RETURN_IF_ENDED;
-    const zfi_data_t *data = args.data;
-    const uint32_t n_slices = slices_of(args.n);
-    for (uint32_t unit = blockIdx.x; unit < args.n * n_slices; unit += gridDim.x) {
-        const uint32_t number = in_global(data->listed_matrices)[args.first + unit / n_slices];
-        const zfi_data_matrix_t *matrix = in_global(&data->matrices[number]);
-        if (!in_global(data->is_foreign)[matrix->param])
-            seal_slice(data, matrix, unit % n_slices, n_slices);
     }
 }

@@ -23,7 +23,6 @@
 #include "step/released.h"
 #include "zf/ext/draft/digest.h"
 
-enum { BY_ELEMENT = 1u << 31 }; /* with the flags of params_changed */
 /* ---- params_changed ---------------------------------------------------------------------------------------------- */
 
 /* Moments and counts of a matrix begin again. */
@@ -43,7 +42,7 @@ static uint64_t first_kept_step(const zfi_clock_t *clock) {
  * window holds gradients. */
 static zf_status_t take_over(zfi_run_t *run, const zfi_named_t *named, uint32_t flags) {
     zfi_shards_take(&run->ranks, named->owner);
-    zf_status_t st = zfi_exchange_read_masters(&run->state, named->first, named->end, (flags & BY_ELEMENT) != 0);
+    zf_status_t st = zfi_exchange_take_edits(&run->state, named->first, named->end);
     for (uint64_t t = first_kept_step(&run->clock); t <= run->clock.t && !named->is_part; t++)
         zfi_row(&run->rows, t)->present[named->owner] = 0;
     zfi_publish_drop(&run->publishing, named->first, named->end - named->first);
@@ -124,21 +123,19 @@ static zf_status_t take_over_listed(zf_instance_t *inst, const zfi_named_list_t 
     return st;
 }
 
-/* Those of a list that are foreign, as far as this rank owns them; then each shows all of them, which is compared. */
+/* Takes over those of a list that are foreign, as far as this rank owns them; then each rank shows all of them, which
+ * is compared. */
 static zf_status_t adopt_listed(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, uint32_t flags) {
     const zfi_param_t *params = inst->run->params;
     const zfi_device_side_t *side = &inst->run->side;
     zf_status_t st = ZF_OK;
     zfi_named_t named;
     for (uint32_t i = 0; i < n && !st; i++) {
-        if (!find_listed(params, list, i, &named) || !side->dev->overwritten[named.owner])
-            continue;
-        zfi_guard_forget(side, named.owner, named.owner + 1); /* or nothing is written there */
-        st = take_over(inst->run, &named, flags);
+        if (find_listed(params, list, i, &named) && side->dev->overwritten[named.owner])
+            st = take_over(inst->run, &named, flags);
     }
     if (!st)
         st = zfi_publish_share_all(&inst->run->ranks, inst->run->clock.t);
-    zfi_guard_seal(side);
     if (!st)
         st = zfi_synchronise(&inst->engine, 0);
     for (uint32_t i = 0; i < n && !st; i++)
@@ -155,11 +152,14 @@ static zfi_stream_t *leave_hosts_stream(zfi_engine_t *engine) {
     return hosts;
 }
 
-static zf_status_t take_over_all(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, uint32_t flags) {
+typedef zf_status_t (*take_fn)(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, uint32_t flags);
+
+static zf_status_t take_over_all(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, uint32_t flags,
+                                 take_fn take) {
     zf_status_t st = zfi_gathering_counts(&inst->run->ranks, inst->run->hs.n);
     zfi_stream_t *hosts = leave_hosts_stream(&inst->engine);
     if (!st)
-        st = (flags & BY_ELEMENT ? adopt_listed : take_over_listed)(inst, list, n, flags);
+        st = take(inst, list, n, flags);
     if (!st)
         st = zfi_synchronise(&inst->engine, 0);
     inst->engine.stream = hosts;
@@ -168,14 +168,14 @@ static zf_status_t take_over_all(zf_instance_t *inst, const zfi_named_list_t *li
 
 /* The next update of what is not finite would end the instance, with all of its state. Comes to rest; nothing else has
  * changed, and what waits to be fetched has not overwritten what the host wrote. */
-static zf_status_t check_finite(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, int by_element,
-                                const char *origin, zf_error_t *err) {
+static zf_status_t check_finite(zf_instance_t *inst, const zfi_named_list_t *list, uint32_t n, const char *origin,
+                                zf_error_t *err) {
     zf_status_t st = zfi_drain_but_unfetched(inst, err);
     zfi_stream_t *hosts = leave_hosts_stream(&inst->engine);
     zfi_named_t named;
     for (uint32_t i = 0; i < n && !st; i++)
         if (find_listed(inst->run->params, list, i, &named))
-            st = zfi_exchange_check_finite(&inst->run->state, named.first, named.end, by_element, origin, err);
+            st = zfi_exchange_check_edits(&inst->run->state, named.first, named.end, origin, err);
     inst->engine.stream = hosts;
     if (st != ZF_ERR_NONFINITE)
         st = zfi_hook_failed(inst, st, origin, "the device did not look at the parameters", err);
@@ -213,11 +213,11 @@ zf_status_t zfi_params_changed(zf_instance_t *inst, const zf_param_item_t *items
     st = check_changed(inst, &list, n_named, flags, err);
     st = zfi_reduce_meet_all(inst, st, "params_changed", err);
     if (!st)
-        st = check_finite(inst, &list, n_named, 0, "params_changed", err);
+        st = check_finite(inst, &list, n_named, "params_changed", err);
     if (!st)
         st = drop_unfetched(inst, &list, n_named, err);
     if (!st)
-        st = zfi_hook_failed(inst, take_over_all(inst, &list, n_named, flags), "params_changed",
+        st = zfi_hook_failed(inst, take_over_all(inst, &list, n_named, flags, take_over_listed), "params_changed",
                              "the device did not take the changed parameters", err);
     return zfi_hook_end(inst, st, err);
 }
@@ -398,7 +398,7 @@ static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_status_t 
     zfi_named_list_t list = {.ids = asked->ids, .n = asked->ids ? asked->n : 0};
     st = zfi_reduce_meet_all(inst, st, "adopt", err);
     if (!st)
-        st = check_finite(inst, &list, asked->n, 1, "adopt", err);
+        st = check_finite(inst, &list, asked->n, "adopt", err);
     if (!st)
         st = zfi_hook_failed(inst, look_at(inst, asked), "adopt", "the device did not look at the parameters", err);
     if (!st)
@@ -407,7 +407,7 @@ static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_status_t 
         st = zfi_close_windows(inst, err);
     if (st)
         return st;
-    return zfi_hook_failed(inst, take_over_all(inst, &list, asked->n, BY_ELEMENT), "adopt",
+    return zfi_hook_failed(inst, take_over_all(inst, &list, asked->n, 0, adopt_listed), "adopt",
                            "the device did not take the changed parameters", err);
 }
 

@@ -195,18 +195,6 @@ static inline uint32_t zfi_enter_arrays(uint32_t n_moments) { return 1u + n_mome
 static inline int zfi_tells_when_asked(const zfi_engine_t *engine) {
     return engine->config.on_overwrite == ZFI_OVERWRITE_ASK || engine->config.on_overwrite == ZFI_OVERWRITE_HOLD;
 }
-/* Whether edits are told element by element: the device keeps a second copy of what kernels wrote to visible values. */
-static inline int zfi_keeps_shown(const zfi_engine_t *engine) {
-    return zfi_tells_when_asked(engine) && engine->device_type == ZF_DEVICE_CPU;
-}
-/* Whether edits are told band by band: by digests of some rows each. */
-static inline int zfi_keeps_bands(const zfi_engine_t *engine) {
-    return zfi_tells_when_asked(engine) && engine->device_type != ZF_DEVICE_CPU;
-}
-/* The elements that a band has at least. */
-static inline uint64_t zfi_least_of_band(const zfi_engine_t *engine) {
-    return engine->config.block_elems >= 4 * 128 ? engine->config.block_elems / 128 : 4;
-}
 /* ---- arrays of moments ------------------------------------------------------------------------------------------- */
 
 /* Address of moment i; NULL of none. */

@@ -12,25 +12,12 @@ static uint64_t max_channels(const zfi_plan_t *plan) {
     return most;
 }
 
-/* At least the two elements that reading edits by parts needs. */
 static uint64_t largest_matrix(const zfi_plan_t *plan) {
-    uint64_t most = 2;
+    uint64_t most = 1;
     for (uint32_t i = 0; i < plan->n_matrices; i++)
         if (plan->matrices[i].rows * plan->matrices[i].cols > most)
             most = plan->matrices[i].rows * plan->matrices[i].cols;
     return most;
-}
-
-/* The bands of all matrices, and the most of one. */
-static uint64_t n_bands(const zfi_engine_t *engine, const zfi_plan_t *plan, uint64_t *out_most) {
-    uint64_t n = 0;
-    *out_most = 0;
-    for (uint32_t i = 0; i < plan->n_matrices && zfi_keeps_bands(engine); i++) {
-        uint64_t more = zfi_n_bands(engine, &plan->matrices[i]);
-        *out_most = more > *out_most ? more : *out_most;
-        n += more;
-    }
-    return n;
 }
 
 /* Counts of entering channels, where each selected one is counted by itself. */
@@ -170,7 +157,6 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
 
 static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     uint32_t n_cohorts = run->plan.n_cohorts;
-    uint64_t most_bands;
     int at_fetch = run->engine->policy.published == ZFI_PUBLISHED_AT_FETCH;
     int waits = at_fetch || zfi_gathers_behind(run->engine);
     run->clock.window_first = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_first);
@@ -191,8 +177,6 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     run->dev.overwritten = zfi_arena_take(arena, run->n_params, sizeof *run->dev.overwritten);
     run->mem.param_base = zfi_arena_take(arena, run->n_params, sizeof *run->mem.param_base);
     run->dev.matrices = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->dev.matrices);
-    (void)n_bands(run->engine, &run->plan, &most_bands);
-    run->dev.is_edited = zfi_arena_take(arena, most_bands, 1);
     run->dev.exchange_elems = largest_matrix(&run->plan);
     run->dev.scratch_nbytes = run->dev.exchange_elems * sizeof(float);
     if (run->dev.scratch_nbytes < run->plan.publish_piece_nbytes)
@@ -232,7 +216,6 @@ static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) 
 static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
     zfi_data_t *head = &run->dev.head;
-    uint64_t n, most;
     run->dev.data = zfi_arena_take(arena, 1, sizeof *run->dev.data);
     head->params = zfi_arena_take(arena, run->n_params, sizeof *head->params);
     head->matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *head->matrices);
@@ -256,8 +239,6 @@ static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
     head->digests = run->engine->config.on_overwrite == ZFI_OVERWRITE_OFF
                         ? NULL
                         : zfi_arena_take(arena, plan->n_matrices, sizeof *head->digests);
-    n = n_bands(run->engine, plan, &most);
-    head->bands = n ? zfi_arena_take(arena, n, sizeof *head->bands) : NULL;
 }
 
 /* The state of resident matrices. */
@@ -304,17 +285,6 @@ static void lay_out_scratch(zfi_run_t *run, zfi_arena_t *arena) {
     head->is_bad = zfi_arena_take(arena, n_of_resident(&run->plan, run->plan.n_matrices), sizeof *head->is_bad);
 }
 
-/* The digests that ranks know of what others own; an edit that an update sees is not looked for. */
-static void lay_out_shown(const zfi_plan_t *plan, zfi_arena_t *arena, zfi_data_matrix_t *out) {
-    for (uint32_t i = 0; i < plan->n_matrices; i++) {
-        const zfi_matrix_t *matrix = &plan->matrices[i];
-        uint64_t n_elems = matrix->held_rows * matrix->cols, nbytes = n_elems * zfi_dtype_nbytes(matrix->place.dtype);
-        void *shown = matrix->own.n && !matrix->sees_edits ? zfi_arena_take(arena, nbytes, 1) : NULL;
-        if (out)
-            out[i].shown = shown;
-    }
-}
-
 /* Lays out what steps leave behind, what travels, scratch. */
 static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
@@ -339,8 +309,6 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     dev->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_channel);
     dev->enter_count = take_entering_counts(&run->dev.head, &run->plan, arena);
     dev->scratch = zfi_arena_take(arena, dev->scratch_nbytes, 1);
-    if (zfi_keeps_shown(run->engine))
-        lay_out_shown(plan, arena, dev->matrices);
 }
 
 static void lay_out_device(zfi_run_t *run, zfi_arena_t *arena) {

@@ -185,7 +185,6 @@ typedef struct zfi_device_state {
     int checks_afresh;           /* a check forgets what was found before: on_overwrite = hold */
     uint8_t *overwritten;        /* host: [n_params] the host changed it unannounced (zfi_found_t): set by the device,
                                   * cleared by params_changed */
-    uint8_t *is_edited;          /* host: scratch, one per band of a matrix; NULL: no bands are kept */
     zfi_step_scalars_t *scalars; /* [n_rows] */
     uint32_t n_rows, n_groups;
     zfi_norm_part_t *part;       /* of the norm, where every rank has all gradients */

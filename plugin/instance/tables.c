@@ -31,8 +31,8 @@ static zfi_data_param_t param_row(const zfi_param_t *param, const zfi_data_matri
                               .host_rule = param->rule->number == ZF_RULE_CALLBACK ? param->rule : NULL};
 }
 
-/* The row of what is here of a matrix, all but the place; layout.c has taken the memory of `shown`. */
-static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix, void *shown) {
+/* The row of what is here of a matrix, all but the place. */
+static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix) {
     return (zfi_data_matrix_t){.param = matrix->param,
                                .n_channels = matrix->n_channels,
                                .k = matrix->held_rows ? matrix->k : 0,
@@ -48,12 +48,11 @@ static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix, void *shown) {
                                .grad_offset = matrix->grad_offset + matrix->held_first,
                                .index_base = matrix->index_base,
                                .channel_base = matrix->channel_base,
-                               .sum_base = matrix->sum_base,
-                               .shown = shown};
+                               .sum_base = matrix->sum_base};
 }
 
 zfi_data_matrix_t zfi_tables_own_row(const zfi_param_t *param, const zfi_matrix_t *matrix) {
-    zfi_data_matrix_t row = matrix_row(matrix, NULL);
+    zfi_data_matrix_t row = matrix_row(matrix);
     uint64_t first = (matrix->own.first - matrix->held_first) / matrix->cols;
     uint64_t row_elems = matrix->channels_are_rows ? matrix->cols : matrix->k; /* of the compact gradient */
     row.rows = matrix->own.n / matrix->cols;
@@ -92,18 +91,6 @@ static zfi_data_segment_t resident_row(const zfi_plan_t *plan, const zfi_segment
 static zfi_data_piece_t piece_row(const zfi_chunk_t *chunk) {
     return (zfi_data_piece_t){
         .first_segment = chunk->first_segment, .n_segments = chunk->n_segments, .n_elems = chunk->n_elems};
-}
-
-/* A band (kernels/launch.h) is the fewest rows that have 512 elements, so that its digest takes less than 1 % of what
- * they show; blocks that are smaller for tests have smaller ones. */
-static uint64_t band_rows(const zfi_engine_t *engine, const zfi_matrix_t *matrix) {
-    uint64_t least = zfi_least_of_band(engine);
-    return matrix->cols < least ? (least + matrix->cols - 1) / matrix->cols : 1;
-}
-
-uint64_t zfi_n_bands(const zfi_engine_t *engine, const zfi_matrix_t *matrix) {
-    uint64_t rows = band_rows(engine, matrix);
-    return (matrix->held_rows + rows - 1) / rows;
 }
 
 /* ---- matrices ---------------------------------------------------------------------------------------------------- */
@@ -240,14 +227,9 @@ static void fill_head(const zfi_device_side_t *side) {
 }
 
 zf_status_t zfi_tables_upload(const zfi_device_side_t *side) {
-    uint64_t n_bands = 0;
     fill_head(side);
-    for (uint32_t i = 0; i < side->plan->n_matrices; i++) {
-        side->dev->matrices[i] = matrix_row(&side->plan->matrices[i], side->dev->matrices[i].shown);
-        side->dev->matrices[i].band_base = n_bands;
-        side->dev->matrices[i].band_rows = band_rows(side->engine, &side->plan->matrices[i]);
-        n_bands += zfi_n_bands(side->engine, &side->plan->matrices[i]);
-    }
+    for (uint32_t i = 0; i < side->plan->n_matrices; i++)
+        side->dev->matrices[i] = matrix_row(&side->plan->matrices[i]);
     number_units(side->dev->matrices, side->plan->n_matrices);
     zf_status_t st = zfi_device_write(side->engine, side->dev->data, &side->dev->head, sizeof side->dev->head);
     if (!st)

@@ -16,6 +16,3 @@ zf_status_t zfi_tables_place(const zfi_device_side_t *side, zf_error_t *err);
 
 /* A slice as a matrix: what this rank has sums of. */
 zfi_data_matrix_t zfi_tables_own_row(const zfi_param_t *param, const zfi_matrix_t *matrix);
-
-/* How many bands a matrix is (kernels/launch.h). */
-uint64_t zfi_n_bands(const zfi_engine_t *engine, const zfi_matrix_t *matrix);

@@ -58,17 +58,28 @@ static int may_be_edited(const zfi_state_t *state, const zfi_matrix_t *matrix) {
     return matrix->sees_edits && !zfi_is_own_master(matrix) && !state->dev->is_apart;
 }
 
+void zfi_state_edit(const zfi_kernels_t *kernels, zfi_dtype_t dtype, const void *visible, uint64_t n, float *w) {
+    enum { STRIP = 1024 };
+    const uint16_t *bits = visible;
+    uint16_t due[STRIP];
+    if (dtype == ZFI_F32)
+        memcpy(w, visible, n * sizeof *w);
+    for (uint64_t done = 0, m; done < n && dtype != ZFI_F32; done += m) {
+        m = n - done < STRIP ? n - done : STRIP;
+        kernels->narrow(due, dtype, w + done, m);
+        for (uint64_t i = 0; i < m; i++)
+            if (due[i] != bits[done + i])
+                kernels->widen(&w[done + i], &bits[done + i], dtype, 1);
+    }
+}
+
 void zfi_state_take_edits(const zfi_state_t *state, const zfi_matrix_t *matrix, uint64_t first, uint64_t n, float *w) {
     enum { STRIP = 1024 };
-    const zfi_kernels_t *kernels = state->engine->kernels;
-    uint16_t due[STRIP], visible[STRIP];
+    uint16_t visible[STRIP];
     for (uint64_t done = 0, m; done < n; done += m) {
         m = n - done < STRIP ? n - done : STRIP;
-        kernels->narrow(due, matrix->place.dtype, w + done, m);
         move_model(matrix, first + done, m, visible, 0);
-        for (uint64_t i = 0; i < m; i++)
-            if (due[i] != visible[i])
-                kernels->widen(&w[done + i], &visible[i], matrix->place.dtype, 1);
+        zfi_state_edit(state->engine->kernels, matrix->place.dtype, visible, m, w + done);
     }
 }
 

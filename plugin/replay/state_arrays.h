@@ -10,6 +10,10 @@
 
 typedef enum { ZFI_STATE_W, ZFI_STATE_M, ZFI_STATE_V, ZFI_STATE_ARRAYS } zfi_array_t;
 
+/* The rule of edits, by element: w = visible, where that is not round(w), since the host wrote it then. visible: n
+ * elements of dtype, one behind the other. */
+void zfi_state_edit(const zfi_kernels_t *kernels, zfi_dtype_t dtype, const void *visible, uint64_t n, float *w);
+
 /* Elements [first, first + n) of a matrix, row-major, all of which this rank owns; moments as zfi_moments_get and
  * zfi_moments_put have them: zeros where the rule has none. */
 zf_status_t zfi_state_get(const zfi_state_t *state, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,

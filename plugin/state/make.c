@@ -20,7 +20,7 @@
 #include "step/updater.h"
 
 zf_status_t zfi_run_read_masters(zfi_run_t *run) {
-    return zfi_exchange_read_masters(&run->state, 0, run->plan.n_matrices, 0);
+    return zfi_exchange_read_masters(&run->state);
 }
 
 /* Inf and NaN are refused where they come from; in training they would only be noticed as a diverged loss. */

@@ -50,9 +50,8 @@ typedef struct part {
     uint64_t first, n;
 } part_t;
 
-/* Which values are refused, and by which call. */
+/* The call that refuses a value. */
 typedef struct refusal {
-    int by_element; /* those that the host edited, no others */
     const char *origin;
     zf_error_t *err;
 } refusal_t;
@@ -66,6 +65,15 @@ static zf_status_t refuse(const part_t *part, uint64_t element, float value, con
     return zfi_error_about(by->err, ZF_ERR_NONFINITE, id);
 }
 
+static zf_status_t check_finite(const part_t *part, const float *w, const refusal_t *by) {
+    for (uint64_t i = 0; i < part->n; i++)
+        if (!isfinite(w[i]))
+            return refuse(part, i, w[i], by);
+    return ZF_OK;
+}
+
+static zfi_dtype_t dtype_of(const part_t *part) { return part->state->plan->matrices[part->number].place.dtype; }
+
 /* raw: the refusal of what is not finite, or NULL. */
 static zf_status_t take_all(const part_t *part, const void *raw) {
     void *bits = part->state->dev->exchange;
@@ -73,139 +81,13 @@ static zf_status_t take_all(const part_t *part, const void *raw) {
     zf_status_t st = zfi_exchange_get_visible(part->state, part->number, part->first, part->n, bits);
     if (st)
         return st;
-    part->state->engine->kernels->widen(w, bits, part->state->plan->matrices[part->number].place.dtype, part->n);
-    for (uint64_t i = 0; i < part->n && raw; i++)
-        if (!isfinite(w[i]))
-            return refuse(part, i, w[i], raw);
-    return zfi_state_put(part->state, ZFI_STATE_W, part->number, part->first, part->n, w);
+    part->state->engine->kernels->widen(w, bits, dtype_of(part), part->n);
+    if (raw)
+        st = check_finite(part, w, raw);
+    return st ? st : zfi_state_put(part->state, ZFI_STATE_W, part->number, part->first, part->n, w);
 }
 
-/* Which bands of a matrix the host wrote: all, where they were not sealed while it showed what the plugin wrote. */
-static zf_status_t find_edited_bands(const zfi_state_t *state, uint32_t number) {
-    const zfi_data_matrix_t *matrix = &state->dev->matrices[number];
-    uint64_t *kept = (uint64_t *)(void *)state->dev->exchange; /* fewer than half as many as elements */
-    unsigned char *bits = (unsigned char *)(state->dev->exchange + state->dev->exchange_elems);
-    uint64_t n = matrix->rows * matrix->cols, of_band = matrix->band_rows * matrix->cols, sealed = 0, found = 0, digest;
-    uint64_t n_bands = zfi_n_bands(state->engine, &state->plan->matrices[number]);
-    zf_status_t st = zfi_device_read(state->engine, &digest, state->dev->head.digests + number, sizeof digest);
-    if (!st)
-        st = zfi_device_read(state->engine, kept, state->dev->head.bands + matrix->band_base, n_bands * sizeof *kept);
-    if (!st)
-        st = zfi_exchange_get_visible(state, number, state->plan->matrices[number].held_first, n, bits);
-    for (uint64_t i = 0; i < n_bands && !st; i++) {
-        uint64_t first = i * of_band, n_elems = n - first < of_band ? n - first : of_band;
-        uint64_t now = state->engine->kernels->digest(bits + first * zfi_dtype_nbytes(matrix->place.dtype),
-                                                      matrix->place.dtype, n_elems, first);
-        state->dev->is_edited[i] = now != kept[i];
-        sealed += kept[i];
-        found += now;
-    }
-    if (!st && (found == digest || sealed != digest))
-        memset(state->dev->is_edited, found != digest, n_bands);
-    return st;
-}
-
-/* The values there, those that the plugin wrote last, round(w); and w. So few that the exchange buffer holds all four.
- */
-typedef struct compared {
-    unsigned char *visible, *shown, *due;
-    float *w;
-} compared_t;
-
-static zf_status_t read_shown(const part_t *part, size_t elem, unsigned char *out) {
-    const unsigned char *shown = part->state->dev->matrices[part->number].shown;
-    uint64_t first = part->first - part->state->plan->matrices[part->number].held_first;
-    return shown ? zfi_device_read(part->state->engine, out, shown + first * elem, part->n * elem) : ZF_OK;
-}
-
-static zf_status_t read_part(const part_t *part, size_t elem, const compared_t *to) {
-    zf_status_t st = zfi_exchange_get_visible(part->state, part->number, part->first, part->n, to->visible);
-    if (!st)
-        st = read_shown(part, elem, to->shown);
-    return st ? st : zfi_state_get(part->state, ZFI_STATE_W, part->number, part->first, part->n, to->w);
-}
-
-static int is_edited(const part_t *part, const compared_t *by, uint64_t i, size_t elem) {
-    const zfi_data_matrix_t *matrix = &part->state->dev->matrices[part->number];
-    uint64_t first = part->first - part->state->plan->matrices[part->number].held_first;
-    if (matrix->shown)
-        return memcmp(by->visible + i * elem, by->shown + i * elem, elem) != 0;
-    return part->state->dev->is_edited[(first + i) / matrix->cols / matrix->band_rows];
-}
-
-/* An edit to the value that is due anyway leaves the master alone, which knows more of it. */
-static zf_status_t take_edits(const part_t *part, const compared_t *by, const void *unused) {
-    const zfi_kernels_t *kernels = part->state->engine->kernels;
-    zfi_dtype_t dtype = part->state->plan->matrices[part->number].place.dtype;
-    size_t elem = zfi_dtype_nbytes(dtype);
-    (void)unused;
-    zf_status_t st = read_part(part, elem, by);
-    if (st)
-        return st;
-    kernels->narrow(by->due, dtype, by->w, part->n);
-    for (uint64_t i = 0; i < part->n; i++) {
-        unsigned char *visible = by->visible + i * elem, *due = by->due + i * elem;
-        if (is_edited(part, by, i, elem) && memcmp(visible, due, elem) != 0)
-            kernels->widen(&by->w[i], visible, dtype, 1);
-        else
-            memcpy(visible, due, elem);
-    }
-    st = zfi_state_put(part->state, ZFI_STATE_W, part->number, part->first, part->n, by->w);
-    return st ? st : write_visible(part->state, part->number, part->first, part->n, by->visible);
-}
-
-/* Elements of a part in pieces, for which the exchange buffer holds all four arrays. */
-static zf_status_t by_pieces(const part_t *all, zf_status_t (*act)(const part_t *, const compared_t *, const void *),
-                             const void *arg) {
-    uint64_t most = all->state->dev->exchange_elems / 2;
-    float *from = all->state->dev->exchange;
-    compared_t by = {.visible = (unsigned char *)from,
-                     .shown = (unsigned char *)(from + most),
-                     .due = (unsigned char *)(from + 2 * most),
-                     .w = from + 3 * most};
-    zf_status_t st = ZF_OK;
-    for (uint64_t done = 0; done < all->n && !st; done += most) {
-        part_t part = *all;
-        part.first += done;
-        part.n = all->n - done < most ? all->n - done : most;
-        st = act(&part, &by, arg);
-    }
-    return st;
-}
-
-/* Acts on this rank's slices of matrices, one at a time. by_element: what tells edited elements from others is brought
- * first. */
-static zf_status_t each_slice(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element,
-                              zf_status_t (*act)(const part_t *, const void *), const void *arg) {
-    zf_status_t st = ZF_OK;
-    for (uint32_t i = first; i < end && !st; i++) {
-        const zfi_slice_t *own = &state->plan->matrices[i].own;
-        part_t part = {state, i, own->first, own->n};
-        if (by_element && own->n && state->dev->head.bands)
-            st = find_edited_bands(state, i);
-        if (own->n && !st)
-            st = act(&part, arg);
-    }
-    return st;
-}
-
-/* Where updates see edits, the next one does. */
-static zf_status_t take_edited(const part_t *part, const void *unused) {
-    return part->state->plan->matrices[part->number].sees_edits ? ZF_OK : by_pieces(part, take_edits, unused);
-}
-
-zf_status_t zfi_exchange_read_masters(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element) {
-    return each_slice(state, first, end, by_element, by_element ? take_edited : take_all, NULL);
-}
-
-zf_status_t zfi_exchange_first_masters(const zfi_state_t *state, const char *origin, zf_error_t *err) {
-    const refusal_t by = {0, origin, err};
-    return each_slice(state, 0, state->plan->n_matrices, 0, take_all, &by);
-}
-
-/* ---- what masters are not to follow ------------------------------------------------------------------------------ */
-
-/* Takes what a sharded parameter shows from where the host has fetched it: there the host writes. */
+/* Reads what a sharded parameter shows from where the host has fetched it: there the host writes. */
 static zf_status_t read_written(const part_t *part, void *out) {
     const zfi_matrix_t *matrix = &part->state->plan->matrices[part->number];
     const zfi_param_t *param = &part->state->side->params[matrix->param];
@@ -217,30 +99,62 @@ static zf_status_t read_written(const part_t *part, void *out) {
                            part->n * elem);
 }
 
-static zf_status_t check_piece(const part_t *part, const compared_t *to, const void *raw) {
-    const refusal_t *by = raw;
-    const zfi_matrix_t *matrix = &part->state->plan->matrices[part->number];
-    zfi_dtype_t dtype = matrix->place.dtype;
-    size_t elem = zfi_dtype_nbytes(dtype);
-    int by_element = by->by_element && !matrix->sees_edits; /* where updates see edits nothing else tells of them */
-    zf_status_t st = read_written(part, to->visible);
-    if (!st && by_element)
-        st = read_shown(part, elem, to->shown);
-    if (st)
-        return st;
-    part->state->engine->kernels->widen(to->w, to->visible, dtype, part->n);
-    for (uint64_t i = 0; i < part->n; i++)
-        if (!isfinite(to->w[i]) && (!by_element || is_edited(part, to, i, elem)))
-            return refuse(part, i, to->w[i], by);
-    return ZF_OK;
+/* *out: the masters with the host's edits, in the exchange buffer. */
+static zf_status_t edit(const part_t *part, float **out) {
+    void *bits = part->state->dev->exchange;
+    float *w = part->state->dev->exchange + part->state->dev->exchange_elems;
+    zf_status_t st = read_written(part, bits);
+    if (!st)
+        st = zfi_state_get(part->state, ZFI_STATE_W, part->number, part->first, part->n, w);
+    if (!st)
+        zfi_state_edit(part->state->engine->kernels, dtype_of(part), bits, part->n, w);
+    *out = w;
+    return st;
 }
 
-static zf_status_t check_slice(const part_t *part, const void *by) { return by_pieces(part, check_piece, by); }
+static zf_status_t take_edits(const part_t *part, const void *unused) {
+    float *w;
+    zf_status_t st = edit(part, &w);
+    (void)unused;
+    return st ? st : zfi_state_put(part->state, ZFI_STATE_W, part->number, part->first, part->n, w);
+}
 
-zf_status_t zfi_exchange_check_finite(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element,
-                                      const char *origin, zf_error_t *err) {
-    const refusal_t by = {by_element, origin, err};
-    return each_slice(state, first, end, by_element, check_slice, &by);
+static zf_status_t check_edits(const part_t *part, const void *by) {
+    float *w;
+    zf_status_t st = edit(part, &w);
+    return st ? st : check_finite(part, w, by);
+}
+
+/* Acts on this rank's slices of matrices, one at a time. */
+static zf_status_t each_slice(const zfi_state_t *state, uint32_t first, uint32_t end,
+                              zf_status_t (*act)(const part_t *, const void *), const void *arg) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = first; i < end && !st; i++) {
+        const zfi_slice_t *own = &state->plan->matrices[i].own;
+        part_t part = {state, i, own->first, own->n};
+        if (own->n)
+            st = act(&part, arg);
+    }
+    return st;
+}
+
+zf_status_t zfi_exchange_read_masters(const zfi_state_t *state) {
+    return each_slice(state, 0, state->plan->n_matrices, take_all, NULL);
+}
+
+zf_status_t zfi_exchange_first_masters(const zfi_state_t *state, const char *origin, zf_error_t *err) {
+    const refusal_t by = {origin, err};
+    return each_slice(state, 0, state->plan->n_matrices, take_all, &by);
+}
+
+zf_status_t zfi_exchange_take_edits(const zfi_state_t *state, uint32_t first, uint32_t end) {
+    return each_slice(state, first, end, take_edits, NULL);
+}
+
+zf_status_t zfi_exchange_check_edits(const zfi_state_t *state, uint32_t first, uint32_t end, const char *origin,
+                                     zf_error_t *err) {
+    const refusal_t by = {origin, err};
+    return each_slice(state, first, end, check_edits, &by);
 }
 
 /* ---- selected channels ------------------------------------------------------------------------------------------- */

@@ -9,15 +9,17 @@
 
 #include "instance/run.h"
 
-/* Masters of matrices [first, end) := their visible values. by_element, while no window is open: of elements that
- * differ from the second copy, or whose bands differ from what was sealed; the others show round(w). */
-zf_status_t zfi_exchange_read_masters(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element);
-/* The same of all matrices, of a run that is being made: a value that is not finite is refused as below. */
+/* Masters of all matrices := their visible values. */
+zf_status_t zfi_exchange_read_masters(const zfi_state_t *state);
+/* The same of a run that is being made: a value that is not finite is refused by the parameter's name,
+ * ZF_ERR_NONFINITE. Another status has no record. */
 zf_status_t zfi_exchange_first_masters(const zfi_state_t *state, const char *origin, zf_error_t *err);
-/* Before that: the first element that is not finite is refused by the parameter's name, ZF_ERR_NONFINITE. by_element:
- * the host's edits alone. Another status has no record. */
-zf_status_t zfi_exchange_check_finite(const zfi_state_t *state, uint32_t first, uint32_t end, int by_element,
-                                      const char *origin, zf_error_t *err);
+/* Masters of matrices [first, end) := their visible values, by element, where those are not round(w). */
+zf_status_t zfi_exchange_take_edits(const zfi_state_t *state, uint32_t first, uint32_t end);
+/* Refuses, as above, what take_edits would make of them. Where the host has fetched a parameter that lives as shards,
+ * it writes there. */
+zf_status_t zfi_exchange_check_edits(const zfi_state_t *state, uint32_t first, uint32_t end, const char *origin,
+                                     zf_error_t *err);
 /* Compact state of matrices [first, end) := the host's; where nothing is deferred, their counts alone. */
 zf_status_t zfi_exchange_reload_selected(const zfi_state_t *state, uint32_t first, uint32_t end);
 

@@ -9,12 +9,6 @@ int zfi_guard_checks(const zfi_device_state_t *dev) { return dev->checks_itself;
 enum { LOOKS, SEALS, GUARDS /* looks before a write that leaves out what it finds */ };
 
 /* Matrices listed_matrices[first, first + n). */
-static void add_seal(zfi_engine_t *engine, zfi_device_state_t *dev, uint32_t first, uint32_t n) {
-    zfi_seal_args_t args = {dev->data, first, n};
-    if (n && dev->head.bands)
-        zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_SEAL, &args, sizeof args));
-}
-
 static void add_check(zfi_engine_t *engine, zfi_device_state_t *dev, uint32_t first, uint32_t n, int how) {
     zfi_check_args_t args = {dev->data, first, n, how == SEALS, ZFI_FOUND};
     if (how == GUARDS && dev->checks_afresh)
@@ -22,8 +16,6 @@ static void add_check(zfi_engine_t *engine, zfi_device_state_t *dev, uint32_t fi
     if (!n || !zfi_guard_is_on(dev))
         return;
     zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_CHECK, &args, sizeof args));
-    if (how == SEALS)
-        add_seal(engine, dev, first, n);
 }
 
 /* The first of a cohort's list that is numbered `matrix` or higher. */
@@ -58,13 +50,6 @@ void zfi_guard_check_closes(const zfi_device_side_t *side, const zfi_close_t *cl
         free_params(side, side->plan->matrices[first].param, side->plan->matrices[end - 1].param + 1);
     for (uint32_t i = 0; i < n && zfi_guard_checks(side->dev); i++)
         check_cohort(side, closes[i].cohort, first, end, GUARDS);
-}
-
-void zfi_guard_seal(const zfi_device_side_t *side) { add_seal(side->engine, side->dev, 0, side->plan->n_matrices); }
-
-void zfi_guard_seal_close(const zfi_device_side_t *side, const zfi_close_t *close, uint32_t first, uint32_t end) {
-    uint32_t from = lower_bound(side->plan, close->cohort, first), to = lower_bound(side->plan, close->cohort, end);
-    add_seal(side->engine, side->dev, from, to - from);
 }
 
 uint64_t zfi_guard_n_foreign(zfi_engine_t *engine) {

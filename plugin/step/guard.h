@@ -12,15 +12,8 @@
  * With hold, checks are made all the same, no call fails, and each check decides again: what was written back is
  * written again. A parameter that a write left out is behind until it is announced: on the host its masters went on.
  *
- * Which elements those are, only a second copy tells (zfi_keeps_shown): with ask or hold, where the device's memory is
- * the host's, every kernel writes it too, of matrices of which this rank owns some. Elsewhere a digest of each band of
- * rows is kept (zfi_keeps_bands), and taken again, sealed, behind the kernels that wrote. Bands tell what was written
- * if their sum is the matrix's digest: if they were sealed while all showed what the plugin wrote. What is foreign is
- * not sealed.
- *
  * Cost: one read of the visible values per step on the device, and of those that are published at a fetch; 16 bytes of
- * device memory per matrix. The copy: one more write per visible write, and as many bytes as the parameters have. The
- * bands: one more read behind each visible write, and 8 bytes for every 512 elements or more (instance/tables.h). */
+ * device memory per matrix. */
 #pragma once
 
 #include "instance/run.h"
@@ -34,11 +27,6 @@ int zfi_guard_checks(const zfi_device_state_t *dev);
 void zfi_guard_check(const zfi_device_side_t *side);
 void zfi_guard_check_closes(const zfi_device_side_t *side, const zfi_close_t *closes, uint32_t n, uint32_t first,
                             uint32_t end);
-
-/* [hook] The device stream, where bands are kept: those of all matrices are sealed; or of matrices [first, end) that a
- * close has written. A wait for what was written is a wait for this, too. */
-void zfi_guard_seal(const zfi_device_side_t *side);
-void zfi_guard_seal_close(const zfi_device_side_t *side, const zfi_close_t *close, uint32_t first, uint32_t end);
 
 /* [hook] Parameters known to be foreign; the first of id >= `from`, side->n_params where there is none. */
 uint64_t zfi_guard_n_foreign(zfi_engine_t *engine);

@@ -101,7 +101,6 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
     update_by_launches(run, t);
     (void)zfi_send(run->engine); /* run-ahead is not held up by publishes */
     run->updater->end(run, t);
-    zfi_guard_seal(&run->side);
     zfi_shards_begin(&run->ranks);
     zfi_scalars_report(&run->side, row);
     zf_status_t st = zfi_send(run->engine);
@@ -117,7 +116,6 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
 zf_status_t zfi_program_close_all(zfi_run_t *run) {
     run->updater->flush(run);
     zfi_publish_share(&run->publishing, run->clock.t);
-    zfi_guard_seal(&run->side);
     zfi_shards_begin(&run->ranks);
     zfi_window_restart(&run->windows);
     zfi_interval_restart(&run->plan, &run->sel);

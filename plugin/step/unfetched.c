@@ -28,8 +28,6 @@ static zf_status_t show_matrices(zfi_publishing_t *publishing, uint32_t first, u
     if (!is_checked)
         zfi_guard_check_closes(publishing->side, publishing->clock->due, publishing->clock->n_due, first, end);
     show(publishing, first, end);
-    for (uint32_t i = 0; i < publishing->clock->n_due; i++)
-        zfi_guard_seal_close(publishing->side, &publishing->clock->due[i], first, end);
     zfi_list_mark(&publishing->engine->to_device, &publishing->writes->any);
     zf_status_t st = zfi_send(publishing->engine);
     for (uint32_t i = first; i < end; i++) {

@@ -322,7 +322,7 @@ def used():
 
 
 def beside_unedited(make_run, edit, *about):
-    """Edits in open windows, with gradients that do not depend on the weights: elsewhere a process shows to the bit what it does without
+    """Edits after flush(), with gradients that do not depend on the weights: elsewhere a process shows to the bit what it does without
     them, if its windows end alike; what was written goes on from there, by the same moments. make_run: gives a model and its optimizer."""
     (ours, opt), (theirs, plain) = make_run(), make_run()
     pairs, off, n_steps, decay = [*zip(map(local, ours.parameters()), map(local, theirs.parameters()))], [], 24, 1 - HYPER["lr"] * HYPER["weight_decay"]
@@ -333,11 +333,11 @@ def beside_unedited(make_run, edit, *about):
                 p.grad = like(torch.randn(local(p).shape, generator=draw), p)
             optimizer.step()
         if step == 7:
-            before, finals = [p.clone() for p, _ in pairs], [*plain.export().values()]
-            assert not all(map(torch.equal, before, finals)), "nothing was on its way"
+            opt.flush()
+            plain.flush()
             with torch.no_grad():
                 edit(ours)
-            off = [torch.where(p == was, torch.zeros(()), p - final) for (p, _), was, final in zip(pairs, before, finals)]
+            off = [p - other for p, other in pairs]
         if any(by.any() for by in off) and step <= 7 + FLUSHED_STEPS:
             plain.flush()
     opt.flush()

@@ -79,7 +79,7 @@ class SwappedOutAndBack(EditTest):
 
 
 class EditedByElement(EditTest):
-    """An element that nobody wrote keeps what open windows have in store for it."""
+    """After flush() an element counts; in open windows the whole parameter goes on from what it shows."""
 
     EDITS = {
         "row": lambda p, i: p.data[i % p.shape[0]].fill_(0.25),
@@ -99,6 +99,7 @@ class EditedByElement(EditTest):
                     drawn_step(theirs, reference, i)
                     drawn_step(ours, opt, i)
                     if i in edited:
+                        opt.flush()
                         with torch.no_grad():
                             for model in (theirs, ours):
                                 edit(model[2].weight, i)
@@ -117,8 +118,9 @@ class EditedByElement(EditTest):
             drawn_step(ours, opt, i)
             drawn_step(theirs, plain, i)
             if i == 9:
+                opt.flush()
+                plain.flush()
                 ours[2].weight.data[3] = 0.25
-                plain.flush()  # windows end alike
             elif i > 9 + FLUSHED_STEPS or i < 9:
                 continue
             else:

@@ -521,9 +521,8 @@ class Instance:
         return counter.value
 
     def adopt(self, ids):
-        """Takes over by element what others wrote of these parameters: closes all windows; elements that are not what the
-        plugin put there last are weights that were given, all others have every update. StateError where no copy is kept to
-        tell them by (zf/ext/draft/digest.h)."""
+        """Takes over what others wrote of these parameters, and closes all windows: by element in exact and after flush(), in
+        open windows the whole parameter. StateError where nothing is kept to tell it by (zf/ext/draft/digest.h)."""
         ids, ext = list(ids), self.lib.extension(_abi.EXT_DIGEST, _abi.DigestExt)
         if ext is None or not ext.adopt:
             raise errors.StateError("this plugin has no zf.digest/0 that adopts what was written")

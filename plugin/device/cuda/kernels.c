@@ -31,7 +31,6 @@
     X(zf_merge)                                                                                                        \
     X(zf_check)                                                                                                        \
     X(zf_check_end)                                                                                                    \
-    X(zf_seal)                                                                                                         \
     X(zf_round_moments)                                                                                                \
     X(zf_read_place)                                                                                                   \
     X(zf_write_place)                                                                                                  \
@@ -257,7 +256,6 @@ zf_status_t zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const voi
         [ZFI_KERNEL_ENTER_COUNTS] = K_zf_enter_counts,
         [ZFI_KERNEL_SHOW_ENTERED] = K_zf_show_entered,
         [ZFI_KERNEL_MERGE] = K_zf_merge,
-        [ZFI_KERNEL_SEAL] = K_zf_seal,
         [ZFI_KERNEL_ROUND_MOMENTS] = K_zf_round_moments,
         [ZFI_KERNEL_READ_PLACE] = K_zf_read_place,
         [ZFI_KERNEL_WRITE_PLACE] = K_zf_write_place,

@@ -15,7 +15,6 @@
 #include "on_device.h"
 #include "state_rig.h"
 #include "suite.h"
-#include "zf/ext/draft/digest.h"
 
 enum { N_STEPS = 6 };
 #define FAR (1ull << 33)
@@ -292,53 +291,6 @@ ZT_TEST(weights_that_become_infinite) {
     ck_assert_msg(strstr(rig.err.message, "became Inf or NaN"), "%s", rig.err.message);
     ck_assert_uint_eq(fakecuda_n_findings(), 0);
     zt_rig_end(&rig);
-}
-
-/* An edit of one row counts for its band, ten rows of 56 elements; all others get what was in store for them. The last
- * values came with a step, which left slots open, or with a fetch, which showed predictions. */
-static void adopt_a_row(const char *more, uint32_t flags, uint64_t n_steps) {
-    enum { ROWS = 64, COLS = 56, BAND = 10 * COLS };
-    static const zt_shape_t shape = {.rows = ROWS, .cols = COLS};
-    static zt_rig_t rigs[2]; /* with an edit, and without */
-    static float before[ROWS * COLS], row[COLS];
-    char config[256];
-    snprintf(config, sizeof config,
-             "[zenflow]\ntopk_ratio = 0.2\nfull_warm_up_rounds = 2\nupdate_interval = 4\non_overwrite = ask\n%s\n"
-             "[host]\nthreads = 1\n[log]\nlevel = error\n",
-             more);
-    for (int i = 0; i < 2; i++) {
-        open_rig(&rigs[i], &shape, 1, config, ZF_DEVICE_CUDA, flags);
-        for (uint64_t t = 0; t < n_steps; t++) {
-            deliver(&rigs[i], 1, ZF_DEVICE_CUDA, t);
-            ZT_OK(&rigs[i], zt_rig_submit(&rigs[i], 0, NULL));
-        }
-        ZT_OK(&rigs[i], zt_fetch(&rigs[i], rigs[i].params[0].id, &(zf_fence_t){.struct_size = sizeof(zf_fence_t)}));
-        read_values(&rigs[i], 1);
-    }
-    memcpy(before, rigs[0].params[0].visible, sizeof before);
-    need(cuMemcpyHtoD((CUdeviceptr)(uintptr_t)rigs[0].params[0].tensor.dl.data, row, sizeof row));
-    const zf_digest_ext_t *digest = rigs[0].zf->get_extension(ZF_EXT_DIGEST);
-    ZT_OK(&rigs[0], digest->adopt(rigs[0].inst, &rigs[0].params[0].id, 1, &rigs[0].err));
-    ZT_OK(&rigs[1], zt_quiesce(&rigs[1], ZF_QUIESCE_FLUSH));
-    for (int i = 0; i < 2; i++)
-        read_values(&rigs[i], 1);
-    ck_assert_mem_eq(rigs[0].params[0].visible, row, sizeof row);
-    ck_assert_mem_eq(rigs[0].params[0].visible + sizeof row, before + COLS, (BAND - COLS) * sizeof(float));
-    ck_assert_mem_eq(rigs[0].params[0].visible + BAND * sizeof(float), rigs[1].params[0].visible + BAND * sizeof(float),
-                     sizeof before - BAND * sizeof(float));
-    ck_assert_mem_ne(rigs[1].params[0].visible + BAND * sizeof(float), before + BAND,
-                     sizeof before - BAND * sizeof(float)); /* something was in store */
-    for (int i = 0; i < 2; i++)
-        zt_rig_end(&rigs[i]);
-}
-
-ZT_TEST(what_is_adopted_is_a_band) {
-    if (has_large_grids())
-        return;
-    enter_device();
-    is_far = 0;
-    adopt_a_row("predict = off", 0, 4);
-    adopt_a_row("publish_lag = 0", ZF_CREATE_CAP_FETCH, 3);
 }
 
 ZT_SUITE("sizes")

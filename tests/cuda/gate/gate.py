@@ -62,7 +62,6 @@ LOADS = {
     "zf_read_place": (4, 4),
     "zf_round_moments": (0, 8), # m and v, four at once
     "zf_run_ahead": (5, 20),    # w, m, v, gradient, visible; of four rows
-    "zf_seal": (2, 2),          # as zf_check
     "zf_show_entered": (0, 12), # w, visible, a column's place, four at once
     "zf_sum_parts": (4, 4),     # four ranks' parts at once
     "zf_update_all": (5, 6),    # w, m, v, gradient, visible; a column's place

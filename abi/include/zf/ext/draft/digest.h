@@ -44,17 +44,16 @@ typedef struct zf_digest_ext {
      * [control] */
     zf_status_t (*written)(zf_instance_t *instance, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
                            zf_error_t *err);
-    /* Takes over by element what the host wrote of parameters ids[i], i < n (NULL and n = 0: of all; a list of no ids:
-     * of none). An edit that is not finite is refused by name. Closes all windows, as FLUSH does. Then every element
-     * that is not what the plugin put there last is a weight that the host gave, as with params_changed; every other
-     * one has all its updates, master and moments included. Legal where params_changed is; the host's writes are over.
-     * On several ranks all make this call, and have written the same; where some fetched between the write and a
-     * question with HOLD, what counts is what the rank sees that owns the element. Needs [zenflow] on_overwrite = ask
-     * or hold; else ZF_ERR_STATE.
+    /* Takes over what the host wrote of parameters ids[i], i < n (NULL and n = 0: of all; a list of no ids: of none).
+     * An edit that is not finite is refused by name. Closes all windows, as FLUSH does; what the host wrote shows none
+     * of it. Then each of these parameters of which something is not what the plugin put there last is taken over as by
+     * params_changed: an element that does not show its master is a weight that the host gave. Where each step shows
+     * its own updates (mode = exact), and after FLUSH, those are the elements that the host wrote. In open windows, and
+     * beside values that wait to be fetched, the whole parameter goes on from what it shows: call quiesce(FLUSH) before
+     * you write. Legal where params_changed is; the host's writes are over. On several ranks all make this call, and
+     * have written the same; where some fetched between the write and a question with HOLD, what counts is what the
+     * rank sees that owns the element. Needs [zenflow] on_overwrite = ask or hold; else ZF_ERR_STATE.
      *
-     * * Parameters in the host's memory: a second copy is kept of what a rank owns of them. On CUDA digests of rows are
-     * kept: an edited row, or as many narrow ones as have 512 elements, counts as a whole, and so does a block that was
-     * written before a step, FLUSH or fetch and not held by then: hold what was written, or adopt it first.
      * * [shard] stage = 3: nothing may be fetched, as for FLUSH. Of a parameter that lives as shards the host writes a
      * copy, which is compared with nothing: its id, or a question about all, is ZF_ERR_STATE here, and in written while
      * it is fetched. Call quiesce(FLUSH), fetch it, write, and call params_changed before param_release: then nothing
