@@ -56,7 +56,8 @@ def install(folder, target):
     if not (Path(folder) / "cmake_install.cmake").exists():
         sys.exit(f"zfplugin: {folder} (from ZFPLUGIN_BUILD) is no folder that CMake built in")
     run("cmake", "--build", folder, "--parallel", os.cpu_count() or 1, "--target", "zfplugin", "zf")
-    for component in ("runtime", "tools", "conformance"):
+    has_conformance = (Path(folder) / "conformance" / "zf-conform").exists() and (Path(folder) / "conformance" / "host" / "zf-host").exists()
+    for component in ("runtime", "tools", *["conformance"] * has_conformance):
         run("cmake", "--install", folder, "--prefix", target, "--strip", "--component", component)
 
 

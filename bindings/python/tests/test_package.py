@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel: one command makes it of the build in ZFPLUGIN_BUILD, pip installs it into an empty environment, and it trains there with
-nothing else. That it builds by itself tests/packages.sh shows."""
+nothing else. A build of some targets alone, as conformance/run.sh makes it, is enough. That it builds by itself tests/packages.sh shows."""
 import os
 import shutil
 import subprocess
@@ -16,7 +16,9 @@ FEW_STEPS = support.HERE / "few_steps.py"
 
 
 def run(*command, **kwargs):
-    return subprocess.run([str(c) for c in command], check=True, capture_output=True, text=True, **kwargs).stdout
+    ended = subprocess.run([str(c) for c in command], capture_output=True, text=True, **kwargs)
+    assert ended.returncode == 0, f"{command[0]}: exit status {ended.returncode}: {ended.stderr[-2000:]}"
+    return ended.stdout
 
 
 class Wheel(unittest.TestCase):
@@ -32,11 +34,11 @@ class Wheel(unittest.TestCase):
         return {key: value for key, value in os.environ.items()
                 if key not in ("ZFPLUGIN_PATH", "ZFPLUGIN_LIBRARY", "PYTHONPATH")}
 
-    def build(self):
+    def build(self, **more):
         if not self.has("pip") or not self.has("setuptools"):
             self.skipTest(f"{sys.executable} has no pip or no setuptools")
         script = support.HERE.parent / "build_wheel.sh"
-        out = run("sh", script, self.folder / "dist", env={**self.environment(), "ZF_PYTHON": sys.executable})
+        out = run("sh", script, self.folder / "dist", env={**self.environment(), "ZF_PYTHON": sys.executable, **more})
         return Path(out.strip().splitlines()[-1])
 
     def install(self, wheel):
@@ -72,3 +74,29 @@ class Wheel(unittest.TestCase):
                                  env=self.environment(), cwd=self.folder)
         self.assertEqual((lacking.returncode, lacking.stderr[:47]),
                          (2, "zf-conform: this installation of zfplugin does "), lacking.stderr)
+
+    def part_of_a_build(self, *built):
+        """A folder that is configured as that of this build, with these of its files alone; its targets zfplugin and zf bring their own."""
+        whole, part = Path(os.environ["ZFPLUGIN_BUILD"]), self.folder / "part"
+        shutil.rmtree(part, ignore_errors=True)
+        for name in [*(path.relative_to(whole) for path in whole.rglob("cmake_install.cmake")), "CMakeCache.txt"]:
+            (part / name).parent.mkdir(parents=True, exist_ok=True)
+            (part / name).write_text((whole / name).read_text().replace(str(whole), str(part)))
+        shutil.copytree(whole / "links", part / "links", symlinks=True)  # made with the configuration
+        for name in built:
+            shutil.copy2(whole / name, part / name, follow_symlinks=False)
+        targets = {"zfplugin": sorted(f"plugin/{path.name}" for path in whole.glob("plugin/libzfplugin.so.*")), "zf": ["bindings/cli/zf"]}
+        rules = [f"build {file}: bring {whole / file}" for files in targets.values() for file in files]
+        rules += [f"build {name}: phony {' '.join(files)}" for name, files in targets.items()]
+        (part / "build.ninja").write_text("\n".join(["rule bring", "  command = cp -d $in $out", *rules, ""]))
+        return part
+
+    def test_a_build_of_some_targets(self):
+        if "CMAKE_GENERATOR:INTERNAL=Ninja" not in (Path(os.environ["ZFPLUGIN_BUILD"]) / "CMakeCache.txt").read_text():
+            self.skipTest("this build is not Ninja's")
+        for built in (["conformance/zf-conform", "conformance/host/zf-host"], []):
+            part = self.part_of_a_build(*built)
+            with zipfile.ZipFile(self.build(ZFPLUGIN_BUILD=str(part))) as wheel:
+                files = {Path(name).name for name in wheel.namelist()}
+            self.assertTrue({"libzfplugin.so.0", "zf", "plan.py"} <= files, files)
+            self.assertEqual(files & {"zf-conform", "zf-host"}, {Path(name).name for name in built})
