@@ -4,7 +4,7 @@
 
 #include "instance/run.h"
 
-/* The parts of a run that a replay reads: the arrays' comments are in run.h and plan.h. */
+/* The parts of a run that a replay reads: the arrays' comments are in instance/ and plan.h. */
 typedef struct zfi_replay_view {
     const struct zfi_deferral *deferral; /* deferral.h */
     zfi_moments_t moments;               /* how they are kept */

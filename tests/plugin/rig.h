@@ -128,7 +128,7 @@ int zt_shows(const zt_param_t *param, const void *values);
 zf_status_t zt_try_export(zt_rig_t *rig, uint32_t param, float *out);
 /* The counter of zf.stats/1 that has this name. */
 uint64_t zt_rig_counter(const zt_rig_t *rig, const char *name);
-/* The parts of the memory plan (instance/run.h). */
+/* The parts of the memory plan (instance/run_memory.h). */
 const struct zfi_layout *zt_rig_parts(const zt_rig_t *rig);
 /* FLUSH; export and the visible values equal the serial AdamW bit for bit. */
 void zt_rig_check_flushed(zt_rig_t *rig);
