@@ -100,6 +100,33 @@ static void probe_bytes(abi_rig_t *rig) {
     is_count(rig, "replay_elems", after[2] - before[2], N_STEPS * N_ELEMS);
 }
 
+/* Of one step less is delivered: its record says so, and no other's. */
+static void probe_bytes_of_steps(abi_rig_t *rig) {
+    enum { N = 6, FEW = 4 };
+    const zf_stats_ext_t *stats = rig->table->get_extension(ZF_EXT_STATS);
+    uint32_t down = 0;
+    for (zf_counter_t c = {.struct_size = sizeof c}; stats->counter(NULL, down, &c, NULL) == ZF_OK; down++)
+        if (strcmp(c.name, "down_grad_nbytes") == 0)
+            break;
+    rig->create.config_text = bare_config;
+    rig->create.config_text_nbytes = strlen(bare_config);
+    for (int i = 0; i < ABI_RIG_TRAINED; i++)
+        rig->decls[i].home = ZF_HOME_HOST;
+    if (!abi_rig_start(rig, ABI_BOUND))
+        return;
+    for (uint32_t s = 1; s <= N; s++) {
+        abi_rig_set_gradients(rig);
+        zf_status_t st = abi_rig_step(rig, s == FEW ? 1 : ABI_RIG_TRAINED, NULL);
+        abi_rig_check(rig, ABI_RULE_VALID, st >= 0, "a right step", st);
+    }
+    abi_rig_rest(rig);
+    for (uint32_t s = 1; s <= N; s++) {
+        zf_counter_t c = {.struct_size = sizeof c};
+        stats->step_counter(rig->instance, s, down, &c, NULL);
+        is_count(rig, "down_grad_nbytes of a step", c.value, s == FEW ? 30 * 4 : GRAD_NBYTES);
+    }
+}
+
 /* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
 /* zf.plan/0 of the same declarations, and the counters, say the same. */
@@ -126,6 +153,36 @@ static void check_layout(abi_rig_t *rig, const zf_bind_report_t *l) {
     is_count(rig, "host_planned_nbytes, of the layout", counter(rig, "host_planned_nbytes"), l->host_nbytes);
     is_count(rig, "device_planned_nbytes, of the layout", counter(rig, "device_planned_nbytes"), l->device_nbytes);
     check_plan(rig, l);
+}
+
+/* Of three ranks, which are not there: what they keep is what one rank would. */
+static void probe_plan_of_ranks(abi_rig_t *rig) {
+    enum { N_RANKS = 3 };
+    static const char sharded[] =
+        "[zenflow]\nmode = windows\nupdate_interval = 3\npublish_lag = 0\n[shard]\nstage = 1\n";
+    const zf_plan_ext_t *ext = rig->table->get_extension(ZF_EXT_PLAN);
+    zf_bind_args_t bind = {
+        .struct_size = sizeof bind, .decls = rig->decls, .n_decls = ABI_RIG_PARAMS, .decl_size = sizeof rig->decls[0]};
+    zf_plan_args_t args = {.struct_size = sizeof args, .n_ranks = N_RANKS, .create = &rig->create, .bind = &bind};
+    uint64_t n_owned = 0;
+    rig->create.config_text = sharded;
+    rig->create.config_text_nbytes = strlen(sharded);
+    for (; ext && args.rank < N_RANKS; args.rank++) {
+        zf_plan_t plan = {.struct_size = sizeof plan};
+        zf_status_t st = ABI_CALL(rig, ext->plan(&args, &plan, &rig->err));
+        if (!abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "plan of three ranks", st))
+            return;
+        n_owned += plan.n_owned_elems;
+        is_count(rig, "n_elems of a rank's plan", plan.n_elems, N_ELEMS);
+        is_count(rig, "update_interval of a plan", plan.update_interval, 3);
+        is_count(rig, "publish_lag of a plan", plan.publish_lag, 0);
+        abi_check(rig->probe, ABI_RULE_BOOKS,
+                  plan.n_buckets > 0 && plan.host_state_nbytes >= 12 * plan.n_owned_elems &&
+                      plan.host_nbytes >= plan.host_state_nbytes + plan.host_slots_nbytes + plan.host_publish_nbytes,
+                  "plan of rank %u: parts of host memory do not fit what they are parts of", args.rank);
+    }
+    if (ext)
+        is_count(rig, "n_owned_elems of three ranks' plans together", n_owned, N_ELEMS);
 }
 
 static void probe_layout(abi_rig_t *rig) {
@@ -159,14 +216,33 @@ static int shows(abi_rig_t *rig, const char *name, const char *want) {
                      "an override says %s = %s over the text, \"%s\" is shown", name, want, value);
 }
 
-/* Each counts, over what the text says. */
-static void probe_overrides(abi_rig_t *rig) {
+/* The rig's text in a file. */
+static void configure_by_file(abi_rig_t *rig) {
+    static char path[4200];
+    snprintf(path, sizeof path, "%s/settings.ini", rig->probe->scratch);
+    FILE *file = fopen(path, "we");
+    if (!file || fputs(rig->create.config_text, file) < 0 || fclose(file) != 0)
+        abort();
+    rig->create.config_text = NULL;
+    rig->create.config_text_nbytes = 0;
+    rig->create.config_path = path;
+}
+
+/* Each counts, over what the text says, or the file. */
+static void check_overrides(abi_rig_t *rig) {
     static const char *const overrides[] = {"zenflow.update_interval=3", "zenflow.topk_ratio=0.25",
                                             "zenflow.select_interval=7"};
     rig->create.overrides = overrides;
     rig->create.n_overrides = 3;
     if (abi_rig_start(rig, ABI_CREATED) && shows(rig, "update_interval", "3") && shows(rig, "topk_ratio", "0.25"))
         shows(rig, "select_interval", "7");
+}
+
+static void probe_overrides(abi_rig_t *rig) {
+    check_overrides(rig);
+    abi_rig_end(rig);
+    configure_by_file(rig);
+    check_overrides(rig);
 }
 
 /* ---- the log ----------------------------------------------------------------------------------------------------- */
@@ -294,8 +370,13 @@ static void probe_counters(abi_rig_t *rig) {
     }
 }
 
-const abi_row_t abi_books_rows[] = {
-    {"counters of a run", ABI_OPEN, 1, probe_run}, {"bytes", ABI_OPEN, 1, probe_bytes},
-    {"layout", ABI_CREATED, 1, probe_layout},      {"effective configuration", ABI_BOUND, 1, probe_config},
-    {"overrides", ABI_OPEN, 1, probe_overrides},   {"level of the log", ABI_OPEN, 1, probe_level},
-    {"counters", ABI_ACTIVE, 0, probe_counters},   {NULL, ABI_OPEN, 0, NULL}};
+const abi_row_t abi_books_rows[] = {{"counters of a run", ABI_OPEN, 1, probe_run},
+                                    {"bytes", ABI_OPEN, 1, probe_bytes},
+                                    {"bytes of steps", ABI_OPEN, 1, probe_bytes_of_steps},
+                                    {"plan of ranks", ABI_OPEN, 1, probe_plan_of_ranks},
+                                    {"layout", ABI_CREATED, 1, probe_layout},
+                                    {"effective configuration", ABI_BOUND, 1, probe_config},
+                                    {"overrides", ABI_OPEN, 1, probe_overrides},
+                                    {"level of the log", ABI_OPEN, 1, probe_level},
+                                    {"counters", ABI_ACTIVE, 0, probe_counters},
+                                    {NULL, ABI_OPEN, 0, NULL}};

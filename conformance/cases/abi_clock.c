@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_clock.c - proof 5, a run of a million steps: a checkpoint whose clock and counts of updates are set to 10^6, as
- * abi/CHECKPOINT.md says that a tool may do; the steps behind its load are AdamW's, with bias corrections of then. */
+ * abi/CHECKPOINT.md says that a tool may do; the steps behind its load are AdamW's, with bias corrections of then, and
+ * moments in bfloat16 are rounded by the random numbers of then. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,11 +10,12 @@
 
 #include "abi_probes.h"
 #include "harness/rig.h"
-#include "oracle/oracle.h"
+#include "oracle/state.h"
 
 enum { CLOCK = 1000000, N_BEFORE = 2, N_BEHIND = 5, N_ELEMS = 12, MOST = 8192 };
 
-static const char config[] = "[zenflow]\nmode = exact\n[host]\nthreads = 1\n[log]\nlevel = error\n";
+#define CONFIG "[zenflow]\nmode = exact\n[log]\nlevel = error\n[host]\nthreads = 1\n"
+static const char stochastic[] = CONFIG "moments_dtype = bfloat16_stochastic\n";
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
@@ -78,6 +80,7 @@ static int set_clock(const char *dir) {
 
 typedef struct late {
     float w[N_ELEMS], m[N_ELEMS], v[N_ELEMS];
+    zo_moments_t moments;
 } late_t;
 
 static void fill(rig_t *rig, uint32_t step) {
@@ -93,19 +96,22 @@ static void step(rig_t *rig, uint32_t number) {
     rig_fetch(rig, 0, 0);
 }
 
-/* "Update rules" of plugin/SCHEDULE.md with n so large that b^n is small beside 1. */
+/* "Update rules" and "Moments" of plugin/SCHEDULE.md; n counts steps, too. */
 static void update(late_t *l, const float *g, const zf_group_hyper_t *h, uint32_t n) {
     const float c1 = (float)(1.0 - h->beta1), c2 = (float)(1.0 - h->beta2), b1 = (float)h->beta1, b2 = (float)h->beta2;
-    const float root = (float)(1.0 / sqrt(1.0 - pow(h->beta2, n))), rate = (float)(-h->lr / (1.0 - pow(h->beta1, n)));
-    const float keep = (float)(1.0 - h->lr * h->weight_decay);
-    for (int i = 0; i < N_ELEMS; i++) {
+    const float root = (float)(1.0 / sqrt(1.0 - zo_power(h->beta2, n)));
+    const float rate = (float)(-h->lr / (1.0 - zo_power(h->beta1, n))), keep = (float)(1.0 - h->lr * h->weight_decay);
+    for (uint32_t i = 0; i < N_ELEMS; i++) {
+        const uint32_t r = zo_random32(n, i);
         l->m[i] = fmaf(b1, l->m[i], c1 * g[i]);
         l->v[i] = fmaf(b2, l->v[i], c2 * g[i] * g[i]);
         l->w[i] = fmaf(rate, l->m[i] / fmaf(sqrtf(l->v[i]), root, (float)h->eps), l->w[i] * keep);
+        l->m[i] = zo_round_moment(l->m[i], l->moments, r & 0xFFFFu);
+        l->v[i] = zo_round_moment(l->v[i], l->moments, r >> 16);
     }
 }
 
-static int open_rig(rig_t *rig, const zf_loader_t *loader) {
+static int open_rig(rig_t *rig, const zf_loader_t *loader, const char *config) {
     const rig_spec_t spec = {
         .n_tensors = 1, .ndim = 2, .shape = {3, 4}, .dtype = zf_dtype_float32(), .config = config, .does_not_clip = 1};
     rig_open(rig, loader, &spec);
@@ -113,20 +119,13 @@ static int open_rig(rig_t *rig, const zf_loader_t *loader) {
     return 1;
 }
 
-/* The oracle's state of the first steps. */
+/* What the first steps leave. */
 static void begin(late_t *l, rig_t *rig) {
-    const zo_decl_t decl = {.ndim = 2, .shape = {3, 4}, .visible = rig->params};
-    zo_adamw_t *plain = zo_adamw_create(&(zo_config_t){0}, &decl, 1);
-    const zo_hyper_t h = {rig->hyper.lr, rig->hyper.beta1, rig->hyper.beta2, rig->hyper.eps, rig->hyper.weight_decay};
+    memcpy(l->w, rig->params, sizeof l->w);
     for (uint32_t s = 0; s < N_BEFORE; s++) {
-        const float *grads[] = {rig->grads};
         fill(rig, s);
-        zo_adamw_step(plain, grads, &h, 1.0f);
+        update(l, rig->grads, &rig->hyper, 1 + s);
     }
-    memcpy(l->w, zo_adamw_w(plain, 0), sizeof l->w);
-    memcpy(l->m, zo_adamw_m(plain, 0), sizeof l->m);
-    memcpy(l->v, zo_adamw_v(plain, 0), sizeof l->v);
-    zo_adamw_destroy(plain);
 }
 
 static void go_on(abi_rig_t *own, rig_t *rig, late_t *l) {
@@ -141,7 +140,7 @@ static void go_on(abi_rig_t *own, rig_t *rig, late_t *l) {
     }
 }
 
-static void probe_clock(abi_rig_t *own) {
+static void run(abi_rig_t *own, const char *config, zo_moments_t moments) {
     const zf_state_ext_t *ext = own->table->get_extension(ZF_EXT_STATE);
     zf_error_t err = {.struct_size = sizeof err};
     zf_state_report_t report = {.struct_size = sizeof report};
@@ -149,9 +148,10 @@ static void probe_clock(abi_rig_t *own) {
     char path[4200];
     const zf_state_args_t args = {.struct_size = sizeof args, .flags = ZF_STATE_NO_SYNC, .path = path};
     rig_t rig, late;
-    late_t expected;
+    late_t expected = {.moments = moments};
     snprintf(path, sizeof path, "%s/late", own->probe->scratch);
-    if (zf_loader_open(own->probe->plugin, &loader, &err) < 0 || !open_rig(&rig, loader) || !open_rig(&late, loader))
+    if (zf_loader_open(own->probe->plugin, &loader, &err) < 0 || !open_rig(&rig, loader, config) ||
+        !open_rig(&late, loader, config))
         return;
     begin(&expected, &late);
     for (uint32_t s = 0; s < N_BEFORE; s++)
@@ -166,6 +166,11 @@ static void probe_clock(abi_rig_t *own) {
         go_on(own, &late, &expected);
     rig_close(&rig);
     rig_close(&late);
+}
+
+static void probe_clock(abi_rig_t *own) {
+    run(own, CONFIG, ZO_MOMENTS_F32);
+    run(own, stochastic, ZO_MOMENTS_STOCHASTIC);
 }
 
 const abi_row_t abi_clock_rows[] = {{"a million steps", ABI_OPEN, 1, probe_clock}, {NULL, ABI_NOTHING, 0, NULL}};

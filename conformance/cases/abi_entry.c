@@ -166,7 +166,7 @@ static void probe_describe(abi_rig_t *rig) {
               rig->create.device_type);
     if (!d.provided_extensions || !d.required_extensions)
         return;
-    abi_check(p, ABI_RULE_TABLE, ZF_ABI_MAJOR(d.abi) >= ZF_ABI_MAJOR(rig->table->abi),
+    abi_check(p, ABI_RULE_TABLE, d.abi >= rig->table->abi,
               "describe: newest ABI %#x is older than the negotiated", d.abi);
     for (const char *s = d.provided_extensions; *s && rig->table->get_extension; s += strspn(s, " ")) {
         char id[64];

@@ -140,8 +140,13 @@ static void probe_long(abi_rig_t *rig) {
 /* ---- drawn settings ---------------------------------------------------------------------------------------------- */
 
 /* What a case draws besides its size; the oracle of the whole schedule stands beside it. */
+enum { MOST_GROUPS = 10 };
+
 typedef struct drawn {
     extent_t e;
+    uint32_t n_groups;
+    zf_group_decl_t groups[MOST_GROUPS];
+    zf_group_hyper_t hypers[MOST_GROUPS];
     zf_dtype_t dtype;
     zo_config_t config;
     zo_t *oracle;
@@ -177,12 +182,31 @@ static const char *draw_config(drawn_t *d) {
     return text;
 }
 
+/* One group, or some, each with a rule of its own; of many parameters as many as there may be. */
+static void draw_groups(drawn_t *d) {
+    d->n_groups = d->e.n_params > 100 ? MOST_GROUPS : 1 + draw(d, 2) * draw(d, MOST_GROUPS);
+    for (uint32_t i = 0; i < d->n_groups; i++) {
+        d->groups[i] = (zf_group_decl_t){.struct_size = sizeof *d->groups, .rule = draw(d, ZF_RULE_CALLBACK)};
+        d->config.groups[i].rule = (zo_rule_t)d->groups[i].rule;
+    }
+}
+
+static void set_hypers(drawn_t *d, uint32_t step, zo_hyper_t out[MOST_GROUPS]) {
+    for (uint32_t i = 0; i < d->n_groups; i++) {
+        d->hypers[i].struct_size = sizeof *d->hypers;
+        out[i] = set_hyper(&d->hypers[i], step * 97 + i * 211);
+    }
+}
+
 static void open_drawn(drawn_t *d, const zf_loader_t *loader) {
     const char *config = draw_config(d);
+    draw_groups(d);
     const rig_spec_t spec = {.n_tensors = d->e.n_params,
                              .ndim = 2,
                              .shape = {d->e.shape[0], d->e.shape[1]},
                              .config = config,
+                             .groups = d->groups,
+                             .n_groups = d->n_groups,
                              .dtype = d->dtype,
                              .does_not_clip = d->does_not_clip};
     zo_decl_t *decls = calloc(d->e.n_params, sizeof *decls);
@@ -190,8 +214,10 @@ static void open_drawn(drawn_t *d, const zf_loader_t *loader) {
     if (!decls)
         abort();
     rig_open(&d->e.rig, loader, &spec);
+    d->e.rig.hypers = d->hypers;
     for (uint32_t i = 0; i < d->e.n_params; i++)
         decls[i] = (zo_decl_t){.ndim = 2,
+                               .group = i % d->n_groups,
                                .shape = {d->e.shape[0], d->e.shape[1]},
                                .dtype = dtype,
                                .grad_dtype = dtype,
@@ -213,15 +239,16 @@ static void fill_drawn(drawn_t *d, uint32_t step) {
 
 static void train_drawn(drawn_t *d) {
     for (uint32_t s = 0; s < d->e.n_steps; s++) {
-        const zo_hyper_t hyper = set_hyper(&d->e.rig.hyper, s * 97);
+        zo_hyper_t hypers[MOST_GROUPS];
         zo_report_t report;
+        set_hypers(d, s, hypers);
         fill_drawn(d, s);
         rig_fetch(&d->e.rig, 0, 0);
         for (uint32_t i = 0; i < d->e.n_params; i++) {
             zo_fetch(d->oracle, &(zo_range_t){.id = i});
             zo_deliver(d->oracle, i, (char *)d->e.rig.grads + i * d->e.rig.tensor_nbytes, 1, 0);
         }
-        zo_step(d->oracle, &(zo_step_t){&hyper, 1.0, d->does_not_clip ? 0.0 : 1.0, NULL, 0}, &report);
+        zo_step(d->oracle, &(zo_step_t){hypers, 1.0, d->does_not_clip ? 0.0 : 1.0, NULL, 0}, &report);
         rig_deliver(&d->e.rig, 0, d->e.n_params, d->e.n_params, NULL);
         rig_step(&d->e.rig, ZF_STEP_WAIT);
     }

@@ -338,6 +338,19 @@ static void run_late_fence(abi_rig_t *rig) {
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
+/* Without FLUSH, with arguments as without, what is shown stays. */
+static void run_destroy_without(abi_rig_t *rig) {
+    const zf_destroy_args_t nothing = {.struct_size = sizeof nothing};
+    uint64_t shown[ABI_RIG_PARAMS][ABI_RIG_MAX_ELEMS / 2];
+    if (!abi_rig_rest(rig))
+        return;
+    memcpy(shown, rig->memory, sizeof shown);
+    ABI_CALL(rig, (rig->table->destroy(rig->instance, &nothing), ZF_OK));
+    rig->instance = NULL;
+    abi_check(rig->probe, ABI_RULE_DESTROY, memcmp(shown, rig->memory, sizeof shown) == 0,
+              "destroy without FLUSH leaves other values than were shown before");
+}
+
 static void run_destroy(abi_rig_t *rig) {
     static abi_rig_t flushed;
     const zf_destroy_args_t flush = {.struct_size = sizeof flush, .flags = ZF_DESTROY_FLUSH};
@@ -365,4 +378,5 @@ const abi_row_t abi_host_rows[] = {{"a host table that goes", ABI_OPEN, 0, run_h
                                    {"announcements", ABI_OPEN, 0, run_announcements},
                                    {"a cancelled thread", ABI_OPEN, 0, run_cancel},
                                    {"destroy with FLUSH", ABI_ACTIVE, 0, run_destroy},
+                                   {"destroy without FLUSH", ABI_ACTIVE, 1, run_destroy_without},
                                    {NULL, ABI_NOTHING, 0, NULL}};

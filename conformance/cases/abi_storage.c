@@ -68,6 +68,57 @@ static void probe_note(abi_rig_t *rig) {
     check(&s, st < 0, "a note of more than 64 KiB is taken", st);
 }
 
+/* A note is cut to the buffer that it is read into, and its length is told. */
+static void probe_cut(abi_rig_t *rig) {
+    enum { ROOM = 4 };
+    zf_state_report_t r = {.struct_size = sizeof r};
+    char back[ROOM + 4];
+    storage_t s;
+    if (!start(&s, rig, "cut"))
+        return;
+    s.args.note = "eight";
+    check(&s, save(&s, NULL) == ZF_OK, "a right save is refused", ZF_OK);
+    memset(back, '#', sizeof back);
+    zf_status_t st =
+        s.ext->note(&(zf_state_args_t){.struct_size = sizeof s.args, .path = s.path}, back, ROOM, &rig->err);
+    check(&s, st == ZF_OK && strcmp(back, "eig") == 0 && back[ROOM] == '#', "a note is not cut to its buffer", st);
+    st = load(&s, rig, 0, &r);
+    check(&s, st == ZF_OK && r.note_nbytes == strlen(s.args.note), "a load counts another length of the note", st);
+}
+
+/* ---- what lies there ----------------------------------------------------------------------------------------------
+ */
+
+static int n_beside(const abi_rig_t *rig, const char *name) {
+    int n = 0;
+    DIR *dir = opendir(rig->probe->scratch);
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;)
+        n += strncmp(e->d_name, name, strlen(name)) == 0;
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+/* A save leaves nothing beside its path, keeps the mode of what it replaces, and never replaces what is the user's. */
+static void probe_place(abi_rig_t *rig) {
+    struct stat info;
+    char own[4300];
+    storage_t s;
+    if (!start(&s, rig, "placed") || save(&s, NULL) != ZF_OK || chmod(s.path, 0750) != 0)
+        return;
+    zf_status_t st = save(&s, NULL);
+    check(&s, st == ZF_OK && n_beside(rig, "placed") == 1, "a save leaves something beside its path", st);
+    check(&s, stat(s.path, &info) == 0 && (info.st_mode & 07777) == 0750,
+          "a save does not keep the mode of the directory that it replaces", st);
+    snprintf(own, sizeof own, "%s/own.txt", s.path);
+    FILE *file = fopen(own, "we");
+    if (file)
+        fclose(file);
+    st = save(&s, NULL);
+    check(&s, st < 0 && stat(own, &info) == 0, "a directory with a file of the user's was replaced, or that is gone",
+          st);
+}
+
 /* ---- reports ----------------------------------------------------------------------------------------------------- */
 
 static uint64_t nbytes_in(const char *path) {
@@ -80,6 +131,22 @@ static uint64_t nbytes_in(const char *path) {
     if (dir)
         closedir(dir);
     return n;
+}
+
+/* Without an instance: what is there, and no parameter of another size. */
+static void check_outside(storage_t *s) {
+    const zf_state_args_t args = {.struct_size = sizeof args, .path = s->path};
+    zf_state_report_t r = {.struct_size = sizeof r};
+    float w[31];
+    zf_status_t st = s->ext->verify(&args, &r, &s->rig->err);
+    check(s, st == ZF_OK && r.n_params == ABI_RIG_TRAINED && r.step == s->rig->n_steps,
+          "the report of verify says something else than was saved", st);
+    for (uint64_t n = 29; n <= 31; n += 2) {
+        st = s->ext->weights(&args, "a.weight", w, n, &s->rig->err);
+        check(s, st < 0, "weights of a parameter of 30 elements are given as others", st);
+    }
+    st = s->ext->weights(&args, "no.weight", w, 30, &s->rig->err);
+    check(s, st < 0, "weights of a parameter that is not there are given", st);
 }
 
 /* Of a checkpoint that lacks the first parameter, and has another. */
@@ -120,6 +187,7 @@ static void probe_reports(abi_rig_t *rig) {
         check(&s, memcmp(fresh.memory, rig->memory, sizeof fresh.memory) == 0, "a load shows other weights", st);
         abi_rig_end(&fresh);
     }
+    check_outside(&s);
     check_partial(&s);
 }
 
@@ -279,6 +347,7 @@ static void probe_full_disk(abi_rig_t *rig) {
 }
 
 const abi_row_t abi_storage_rows[] = {
+    {"a note that is cut", ABI_ACTIVE, 0, probe_cut},        {"what lies beside", ABI_ACTIVE, 0, probe_place},
     {"a note of 64 KiB", ABI_ACTIVE, 0, probe_note},         {"reports of checkpoints", ABI_ACTIVE, 0, probe_reports},
     {"damage in a large tensor", ABI_OPEN, 1, probe_damage}, {"no directory", ABI_ACTIVE, 0, probe_no_directory},
     {"no more files", ABI_ACTIVE, 0, probe_no_files},        {"a file too large", ABI_ACTIVE, 0, probe_large_file},

@@ -87,6 +87,25 @@ static void probe_keys(abi_rig_t *rig) {
               n);
 }
 
+/* What an instance shows of a key is cut to its buffer; overrides are checked with the text. */
+static void probe_values(abi_rig_t *rig) {
+    static const char *const wrong = "zenflow.topk_ratio=7";
+    const zf_config_ext_t *ext = rig->table->get_extension(ZF_EXT_CONFIG);
+    char whole[300], cut[300];
+    for (uint32_t i = 0; ext && i < ext->n_keys(); i++) {
+        if (ext->value(rig->instance, i, whole, sizeof whole, NULL) != ZF_OK)
+            continue;
+        size_t n = strlen(whole);
+        memset(cut, '#', sizeof cut);
+        zf_status_t st = ext->value(rig->instance, i, cut, n, &rig->err); /* one byte too small */
+        abi_check(rig->probe, ABI_RULE_KEYS, n == 0 || (st == ZF_OK && strnlen(cut, n) == n - 1 && cut[n] == '#'),
+                  "value of key %u in a buffer of %zu bytes for \"%s\": returned %d, or wrote behind it", i, n, whole,
+                  st);
+    }
+    abi_check(rig->probe, ABI_RULE_KEYS, !ext || ext->check("", 0, &wrong, 1, NULL) == ZF_ERR_CONFIG,
+              "check takes the override %s", wrong);
+}
+
 /* ---- extensions -------------------------------------------------------------------------------------------------- */
 
 static void expect_none(abi_rig_t *rig, const char *id) {
@@ -175,6 +194,21 @@ static void check_record(abi_rig_t *rig, const zf_stats_ext_t *stats, uint64_t s
                   r.clip_factor, want->applied, want->n_present, want->grad_norm, want->clip_factor);
 }
 
+/* Step 0 stands for the newest; without an instance counters are 0. */
+static void check_newest(abi_rig_t *rig, const zf_stats_ext_t *stats) {
+    zf_step_record_t r = {.struct_size = sizeof r};
+    zf_status_t st = stats->step_record(rig->instance, 0, &r, NULL);
+    abi_check(rig->probe, ABI_RULE_RECORDS, st == ZF_OK && r.step == N_STEPS,
+              "the newest step's record: returned %d, step %llu of %d", st, (unsigned long long)r.step, N_STEPS);
+    for (uint32_t i = 0; i < stats->n_counters(); i++) {
+        zf_counter_t c = {.struct_size = sizeof c};
+        stats->counter(rig->instance, i, &c, NULL);
+        st = stats->counter(NULL, i, &c, NULL);
+        abi_check(rig->probe, ABI_RULE_RECORDS, st == ZF_OK && c.value == 0, "counter %u without an instance is %llu",
+                  i, (unsigned long long)c.value);
+    }
+}
+
 /* Times of steps add up to the time between two returns, whatever the machine does between. */
 static void check_times(abi_rig_t *rig, const zf_stats_ext_t *stats, double wall_ms) {
     double sum_ms = 0;
@@ -236,6 +270,7 @@ static void probe_records(abi_rig_t *rig) {
     double wall_ms = 1e-6 * (double)(ended - began);
     for (uint32_t s = 0; s < N_STEPS; s++)
         check_record(rig, stats, s + 1, &reports[s]);
+    check_newest(rig, stats);
     check_times(rig, stats, wall_ms);
 }
 
@@ -278,6 +313,7 @@ static void probe_environment(abi_rig_t *rig) {
 }
 
 const abi_row_t abi_told_rows[] = {{"keys and their ranges", ABI_OPEN, 0, probe_keys},
+                                   {"values of keys", ABI_BOUND, 0, probe_values},
                                    {"ids of extensions", ABI_OPEN, 0, probe_ids},
                                    {"digests", ABI_BOUND, 0, probe_digest},
                                    {"records of steps", ABI_BOUND, 0, probe_records},

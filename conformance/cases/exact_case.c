@@ -176,7 +176,6 @@ static void obey_law(zx_case_t *c) {
 static void draw_changes(zx_case_t *c) {
     enum { STREAM = 2000 };
     zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + STREAM, c->index);
-
     c->is_rebound = zx_chance(&r, 30);
     c->is_ask = zx_chance(&r, 20);
     c->is_flushing = zx_chance(&r, 30);
@@ -251,6 +250,7 @@ static void draw_shape(zx_case_t *c, zo_decl_t *d, zx_size_t size) {
     d->n_batch_axes = d->ndim > 1 && zx_chance(r, 35) ? zx_between(r, 1, d->ndim - 1) : 0;
     if (d->ndim == 4 && zx_chance(r, 50))
         d->n_batch_axes = 0; /* a convolution */
+    zx_wide_shape(c, d);
     while (zx_n_matrices(d) > MOST_MATRICES)
         d->n_batch_axes--;
     d->channels_are_rows = zx_chance(r, 25);

@@ -123,6 +123,8 @@ void zx_case_print(const zx_case_t *c, const char *margin);
 static inline int zx_is_wide(const zx_case_t *c) { return c->index % 3 == 1; }
 void zx_wide_config(zx_case_t *c);
 void zx_wide_groups(zx_case_t *c);
+/* A shape that was drawn gets further axes in front, up to eight, which may be numbers of matrices. */
+void zx_wide_shape(const zx_case_t *c, zo_decl_t *d);
 uint32_t zx_wide_steps(const zx_case_t *c, uint32_t steps);
 zo_hyper_t zx_wide_hyper(zx_rng_t *r);
 

@@ -151,13 +151,16 @@ void zx_run_look(zx_run_t *run, int is_everything) { look(run, is_everything, 1)
 
 static void export_items(zx_run_t *run, float **dst) {
     zf_export_item_t items[ZX_MAX_PARAMS];
-    uint32_t n = 0;
+    uint32_t list[ZX_MAX_PARAMS], n = 0;
     for (uint32_t i = 0; i < run->c->n_params; i++)
         if (dst[i])
-            items[n++] = (zf_export_item_t){.struct_size = sizeof *items,
-                                            .id = run->c->params[i].id,
-                                            .dst = dst[i],
-                                            .dst_nbytes = 4 * zo_n_elems(run->oracle, i)};
+            list[n++] = i;
+    zx_shuffle(&run->exports, list, n);
+    for (uint32_t i = 0; i < n; i++)
+        items[i] = (zf_export_item_t){.struct_size = sizeof *items,
+                                      .id = run->c->params[list[i]].id,
+                                      .dst = dst[list[i]],
+                                      .dst_nbytes = 4 * zo_n_elems(run->oracle, list[i])};
     if (n == 0)
         return;
     zo_rest(run->oracle);

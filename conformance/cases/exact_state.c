@@ -55,17 +55,20 @@ static int load_in_vain(zx_run_t *run, const zx_store_t *store, const zx_change_
     return -1;
 }
 
+/* What is loaded is perhaps loaded again. */
 static int load(zx_run_t *run, const zx_change_t *change) {
+    zx_rng_t twice = zx_rng(run->c->seed, 99, run->c->index + run->n_saves);
     zx_store_t store;
-    zf_status_t st;
+    zf_status_t st = ZF_OK;
     zf_state_report_t report = {.struct_size = sizeof report};
     zx_where_t where = {.law = run->c->law, .what = "load", .step = run->host.step, .element = UINT64_MAX};
     draw_store(run, &store);
     if ((!change->continues || (change->n_missing + change->n_extra > 0)) && (run->c->index + run->n_saves) % 3 == 0 &&
         load_in_vain(run, &store, change))
         return -1;
-    st = zx_store_load(&store, extension(run), run->host.instance, change->is_partial ? ZF_STATE_PARTIAL : 0, &report,
-                       &run->host.err);
+    for (int n = zx_chance(&twice, 25) ? 2 : 1, i = 0; i < n && st >= 0; i++)
+        st = zx_store_load(&store, extension(run), run->host.instance, change->is_partial ? ZF_STATE_PARTIAL : 0,
+                           &report, &run->host.err);
     if (zx_is_call_bad(&run->host, "load", st))
         return -1;
     if (report.continues != change->continues || report.step != zo_n_steps(run->oracle) ||
@@ -216,7 +219,7 @@ void zx_run_save_point(zx_run_t *run) {
     zx_place_t place = (zx_place_t)zx_below(&c->rng, N_PLACES);
     if (!zx_law_saves(c->law) || !is_due || run->n_saves == MOST_SAVES)
         return;
-    if (keeps_open && place == AS_IT_IS)
+    if (keeps_open && place == AS_IT_IS && c->law == 4)
         place = SAME_INSTANCE;
     run->n_saves++;
     zx_run_announce_all(run);
@@ -229,7 +232,8 @@ void zx_run_save_point(zx_run_t *run) {
     zx_host_settle(&run->host, 1); /* a save drains: what was borrowed until a report is the host's again */
     run->host.is_quiet = 1;
     zo_rest(run->oracle);
-    zo_save(run->oracle);
+    if (!keeps_open || place != AS_IT_IS)
+        zo_save(run->oracle);
     is_moving = zx_run_is_moving(run) && place != AS_IT_IS;
     if (place != AS_IT_IS || run->c->law == 4)
         zo_loaded(run->oracle);

@@ -3,8 +3,9 @@
 #include "exact_case.h"
 
 #include <math.h>
+#include <string.h>
 
-enum { OF_CONFIG = 0x77696465, OF_GROUPS = 0x67726f75 };
+enum { OF_CONFIG = 0x77696465, OF_GROUPS = 0x67726f75, OF_SHAPES = 0x73686170 };
 
 /* ---- settings ---------------------------------------------------------------------------------------------------- */
 
@@ -49,6 +50,24 @@ void zx_wide_groups(zx_case_t *c) {
         c->n_groups = zx_between(&r, ZX_COMMON_GROUPS + 1, ZX_MAX_GROUPS);
     for (uint32_t i = 0; i < c->n_groups; i++)
         c->base[i] = zx_wide_hyper(&r);
+}
+
+void zx_wide_shape(const zx_case_t *c, zo_decl_t *d) {
+    enum { MOST = 2000, MOST_IN_FRONT = 32, MOST_COLUMNS = 600 };
+    zx_rng_t r = zx_rng(c->seed + OF_SHAPES, (uint64_t)c->law, c->index * 1000003 + c->n_named);
+    uint64_t n = 1, in_front = 1;
+    if (!zx_is_wide(c) || d->ndim == 0 || !zx_chance(&r, 20))
+        return;
+    for (uint32_t i = 0; i < d->ndim; i++)
+        n *= (uint64_t)d->shape[i];
+    uint32_t more = zx_between(&r, 1, ZO_MAX_NDIM - d->ndim);
+    memmove(d->shape + more, d->shape, d->ndim * sizeof *d->shape);
+    for (uint32_t i = 0; i < more; i++) {
+        d->shape[i] = n * in_front < MOST && in_front < MOST_IN_FRONT && zx_chance(&r, 40) ? 2 : 1;
+        in_front *= (uint64_t)d->shape[i];
+    }
+    d->ndim += more;
+    d->n_batch_axes = d->n_batch_axes || n > MOST_COLUMNS ? d->n_batch_axes + more : zx_between(&r, 0, more);
 }
 
 uint32_t zx_wide_steps(const zx_case_t *c, uint32_t steps) {

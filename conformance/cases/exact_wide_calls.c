@@ -4,13 +4,20 @@
 
 #include <stdlib.h>
 
-void zx_wide_announce(zx_run_t *run) {
+static void announce(zx_run_t *run) {
     zo_hyper_t groups[ZX_MAX_GROUPS];
-    if (!zx_is_wide(run->c) || !zx_chance(&run->wide, 33))
-        return;
     for (uint32_t i = 0; i < run->c->n_groups; i++)
         groups[i] = zx_chance(&run->wide, 30) ? run->c->base[i] : zx_wide_hyper(&run->wide);
     zx_host_announce(&run->host, groups);
+}
+
+void zx_wide_announce(zx_run_t *run) {
+    if (!zx_is_wide(run->c))
+        return;
+    if (zx_chance(&run->wide, 33))
+        announce(run);
+    if (run->c->unscale > 0.0 && zx_chance(&run->wide, 15))
+        run->c->unscale = zx_log_uniform(&run->wide, 0x1p-24, 0x1p4);
 }
 
 int zx_wide_again(zx_run_t *run) { return zx_is_wide(run->c) && zx_chance(&run->wide, 40); }

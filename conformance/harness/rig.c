@@ -118,8 +118,10 @@ static void bind_tensors(rig_t *rig) {
                                  .decls = decls,
                                  .n_decls = n,
                                  .decl_size = sizeof *decls,
-                                 .groups = rig->spec.rule ? &group : NULL,
-                                 .n_groups = rig->spec.rule != NULL,
+                                 .groups = rig->spec.groups ? rig->spec.groups
+                                           : rig->spec.rule ? &group
+                                                            : NULL,
+                                 .n_groups = rig->spec.groups ? rig->spec.n_groups : rig->spec.rule != NULL,
                                  .group_size = sizeof group};
     zf_error_t err = {.struct_size = sizeof err};
 
@@ -128,6 +130,7 @@ static void bind_tensors(rig_t *rig) {
         decls[i].struct_size = sizeof decls[i];
         decls[i].name = names[i];
         decls[i].tensor = &rig->param_tensors[i];
+        decls[i].group = rig->spec.groups ? i % rig->spec.n_groups : 0;
     }
     uint32_t *ids = array_of(n, sizeof *ids);
     rig_check(rig->zf->bind_params(rig->instance, &bind, ids, NULL, &err), &err);
@@ -199,8 +202,8 @@ void rig_fetch(const rig_t *rig, uint32_t first, uint32_t n) {
 void rig_step(rig_t *rig, uint32_t flags) {
     const zf_step_args_t args = {.struct_size = sizeof args,
                                  .flags = flags,
-                                 .groups = &rig->hyper,
-                                 .n_groups = 1,
+                                 .groups = rig->hypers ? rig->hypers : &rig->hyper,
+                                 .n_groups = rig->hypers ? rig->spec.n_groups : 1,
                                  .elem_size = sizeof rig->hyper,
                                  .clip_norm = rig->spec.does_not_clip ? 0.0 : 1.0,
                                  .stream = &rig->stream};

@@ -28,8 +28,10 @@ typedef struct rig_spec {
     int64_t shape[2]; /* of each tensor */
     zf_dtype_t dtype; /* of parameters and gradients */
     rig_mode_t mode;
-    const char *config;                /* INI text; NULL = defaults */
-    const zf_rule_callback_t *rule;    /* NULL: AdamW */
+    const char *config;             /* INI text; NULL = defaults */
+    const zf_rule_callback_t *rule; /* NULL: AdamW */
+    const zf_group_decl_t *groups;  /* [n_groups], in place of rule: tensor i is of group i % n_groups; NULL: one */
+    uint32_t n_groups;
     const zf_collectives_ext_t *ranks; /* what the host gives of other ranks; NULL: there are none */
     int does_not_clip;                 /* else every step is clipped */
     int cannot_fetch;                  /* parameters are read in the host's own memory, when step has returned */
@@ -48,7 +50,8 @@ typedef struct rig {
     void *params, *grads;
     zf_tensor_t *param_tensors, *grad_tensors; /* [n_tensors] */
     zf_grad_item_t *items;                     /* [n_tensors] PART | LAST */
-    zf_group_hyper_t hyper;
+    zf_group_hyper_t hyper;                    /* of the only group */
+    const zf_group_hyper_t *hypers;            /* [spec.n_groups] where there are groups */
 } rig_t;
 
 /* Memory of whole pages, huge ones where the system has them; ends the program if there is none. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oracle/state.h - inside the oracle: its state, and what its files share. Nothing else includes this. */
+/* oracle/state.h - inside the oracle: its state, and what its files share. Others use its functions of single
+ * numbers alone. */
 #pragma once
 
 #include <stddef.h>
