@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # judge.sh ZF_CONFORM PLUGIN EXAMPLE WRONG - zf-conform judge: its first lines, its profiles, its last word. EXAMPLE is abi/examples/plugin.c, a
-# vendor's plugin with AdamW rounded otherwise and no SONAME of ours; WRONG is the true plugin with a habit of wrong.def.
+# vendor's plugin with AdamW rounded otherwise and a SONAME of its own; WRONG is the true plugin with a habit of wrong.def.
 set -u
 conform=$1 plugin=$2 example=$3 wrong=$4
 . "$(dirname "$0")/expect.sh"
@@ -9,6 +9,7 @@ conform=$1 plugin=$2 example=$3 wrong=$4
 # says TEXT WHERE SAID
 says() { echo "$3" | grep -q -e "$1" || fail "$2: no \"$1\" in: $3"; }
 
+readelf -d "$example" | grep -q 'soname: \[libexample.so.7\]' || fail "the example has another SONAME than a vendor's own"
 said=$("$conform" judge --plugin "$example") || fail "the example: exit status $?: $said"
 says '^profile   near' "the example" "$said"
 says '^core      pass: .* 0 broken' "the example" "$said"
