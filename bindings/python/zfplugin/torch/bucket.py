@@ -70,7 +70,7 @@ class Bucket:
         return bool(self.ids) and current != self._current
 
     def add(self, i, grad, flags, current):
-        """current: what place.current() gives; None on the calling thread."""
+        """grad: a tensor, or where it lies contiguous. current: what place.current() gives; None on the calling thread."""
         self._current = current
         self._describe(i, grad)
         at, words = _ITEM_WORDS * len(self.ids), self._item_words
@@ -95,8 +95,9 @@ class Bucket:
     def _describe(self, i, grad):
         """Points descriptor i to this gradient."""
         at, words = _TENSOR_WORDS * i, self._tensor_words
-        words[at + _DATA] = grad.data_ptr()
-        if grad.is_contiguous():
+        is_address = isinstance(grad, int)
+        words[at + _DATA] = grad if is_address else grad.data_ptr()
+        if is_address or grad.is_contiguous():
             words[at + _STRIDES] = 0
             words[at + _NBYTES] = self.nbytes[i]
         else:

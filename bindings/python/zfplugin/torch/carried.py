@@ -10,11 +10,13 @@ are made is a lane's (lanes.py).
 A parameter whose memory on the device is another one keeps its mirror; with another dtype, shape or tie it gets a new one, which the
 table sees as a parameter in other memory (parameters.py).
 """
+import itertools
+
 import torch
 
 from . import cut
 from .hooks import with_versions
-from .lanes import host_memory, lane_of, words_of
+from .lanes import Pack, Packer, host_memory, is_small, lane_of, words_of
 
 
 def is_carried(tensor):
@@ -30,15 +32,53 @@ def _key(tensor):
 class _Mirror:
     """host: the copy that the plugin trains. of: the parameters on the device whose values it has, one but for ties."""
 
-    __slots__ = ("host", "of", "key", "is_written", "version", "digest")
+    __slots__ = ("host", "of", "key", "is_written", "version", "pack")
 
     def __init__(self, host):
         self.host, self.of, self.key = host, [], None
-        self.is_written = False              # by the plugin, and not yet carried up
-        self.version = self.digest = None    # of the device's values when both were the same
+        self.is_written = False            # by the plugin, and not yet carried up
+        self.version = self.pack = None    # of the device's values when both were the same
 
     def fits(self, p):
         return self.host.dtype is p.dtype and self.host.shape == p.shape
+
+    def is_of(self, p):
+        return self.key == _key(p) and self.fits(p)
+
+
+class Load(Pack):
+    """Gradients on their way into host memory. place: of one alone, or None. is_compared: by Mirrors.changed(), once they are there."""
+
+    __slots__ = ("lane", "is_compared", "_sizes", "_travels", "_event")
+
+    def __init__(self, lane, tensors, place, is_compared):
+        super().__init__(tensors, ())
+        self.lane, self.is_compared, self._travels = lane, is_compared, self.whole()
+        self._sizes = [t.numel() for t in tensors]
+        self.hosts = (lane.room.take(self._travels) if place is None else place,)
+        self._event = lane.copy(self.hosts[0], self._travels)
+        if is_compared:
+            lane.remember(self)
+
+    def places(self):
+        """Of each: its place, or where it is of a flat tensor."""
+        if len(self._sizes) == 1:
+            return self.hosts
+        at, nbytes = self.hosts[0].data_ptr(), self.hosts[0].element_size()
+        return [at + nbytes * end for end in itertools.accumulate(self._sizes[:-1], initial=0)]
+
+    def place(self, k):
+        return self.hosts[0] if len(self._sizes) == 1 else self.hosts[0].split(self._sizes)[k]
+
+    def is_over(self):
+        return self._event is None or self._event.query()
+
+    def wait(self):
+        if self._event is not None:
+            self._event.synchronize()
+        self._event = self._travels = None
+        if not self.is_compared:
+            self.tensors = ()
 
 
 class Mirrors:
@@ -47,8 +87,9 @@ class Mirrors:
     def __init__(self):
         self._mirrors = {}  # {id(parameter): _Mirror}
         self._at = {}       # {where it lies on the device: _Mirror}
-        self._places = {}   # {id(parameter): memory in which its gradient comes}
+        self._places = {}   # {id(parameter): memory in which its gradient comes}, of large ones
         self._spare = {}    # {id(parameter): memory for a mirror}
+        self._fresh = []    # (parameter, mirror) that were joined since keep()
         self._lanes = {}    # {device: its lane}
 
     # ---- which mirror ------------------------------------------------------------------------------------------------
@@ -60,9 +101,11 @@ class Mirrors:
 
     def _take(self, pairs):
         for lane, found in self._by_lane(pairs):
-            memory = host_memory(2 * [p.detach() for p, _ in found], lane.is_stream)
+            large = [pair for pair in found if not is_small(pair[0])]
+            memory = host_memory([p.detach() for p, _ in (*found, *large)], lane.is_stream)
             self._spare.update({id(param): host for (_, param), host in zip(found, memory)})
-            self._places.update({id(param): place for (_, param), place in zip(found, memory[len(found):])})
+            self._places.update({id(param): place for (_, param), place in zip(large, memory[len(found):])})
+            lane.reserve([p.nbytes for p, _ in found if is_small(p)])
 
     def lane(self, device):
         if device not in self._lanes:
@@ -75,7 +118,9 @@ class Mirrors:
 
     def of(self, param):
         """The host's tensor of a parameter: its mirror, or on a CPU this process's part of it."""
-        p = cut.local(param)
+        p, mirror = cut.local(param), self._mirrors.get(id(param))
+        if mirror is not None and mirror.is_of(p):
+            return mirror.host
         return self._of(param, p).host if is_carried(p) else p
 
     def origin(self, param):
@@ -84,7 +129,7 @@ class Mirrors:
 
     def _of(self, param, p):
         mirror, key = self._mirrors.get(id(param)), _key(p)
-        if mirror is not None and mirror.key == key and mirror.fits(p):
+        if mirror is not None and mirror.is_of(p):
             return mirror
         other = self._at.get(key)
         if other is not None and not (other.of and _key(cut.local(other.of[0])) == key and other.fits(p)):
@@ -104,14 +149,15 @@ class Mirrors:
         """other: the mirror of a parameter that lies in the same memory, or None."""
         if id(param) not in self._spare:
             self._take([(p, param)])
-        host, place = self._spare.pop(id(param), None), self._places[id(param)]
+        host, place = self._spare.pop(id(param), None), self._places.get(id(param))
         self._leave(param)
         mirror = self._mirrors[id(param)] = other or _Mirror(host)
-        self._places[id(param)] = place
+        if place is not None:
+            self._places[id(param)] = place
         if other is None:
             self._put(mirror, _key(p))
             mirror.host.copy_(p)
-            self._note([(p, mirror)])
+            self._fresh.append((param, mirror))
         mirror.of.append(param)
         return mirror
 
@@ -123,19 +169,35 @@ class Mirrors:
             if not mirror.of and self._at.get(mirror.key) is mirror:
                 del self._at[mirror.key]
 
+    @with_versions
     def keep(self, params):
         """These are bound; the mirrors of others go, and of those that lie on the CPU now."""
         kept, self._spare = {id(p) for p in params if is_carried(cut.local(p))}, {}
+        fresh, self._fresh = self._fresh, []
+        self._note([(cut.local(param), mirror) for param, mirror in fresh if self._mirrors.get(id(param)) is mirror])
         for mirror in list(self._mirrors.values()):
             for p in [p for p in mirror.of if id(p) not in kept]:
                 self._leave(p)
 
     # ---- values ------------------------------------------------------------------------------------------------------
 
+    def _packs(self, pairs):
+        """{lane: packs} of [(this process's part, its mirror)]."""
+        packer, found = Packer(), {}
+        for items in (*(items for pair in pairs for items in packer.add(pair[0], pair)), *packer.rest()):
+            pack = Pack([p for p, _ in items], [mirror.host for _, mirror in items])
+            for _, mirror in items:
+                mirror.pack = pack
+            found.setdefault(self.lane(items[0][0].device), []).append(pack)
+        return found
+
     def _note(self, pairs):
         """[(this process's part, its mirror)] that have the same values."""
+        for lane, packs in self._packs(sorted(pairs, key=lambda pair: is_small(pair[0]))).items():
+            for pack in packs:
+                lane.remember(pack)
         for p, mirror in pairs:
-            mirror.version, mirror.digest = p._version, self.lane(p.device).remember(p)
+            mirror.version = p._version
 
     def _by_lane(self, pairs):
         found = {}
@@ -152,14 +214,21 @@ class Mirrors:
             edited = [(p, mirror) for p, mirror in pairs if mirror.version != p._version]
             if not is_quick:
                 lane.settle()
-                unsure = [(p, mirror) for p, mirror in pairs if mirror.version == p._version]
-                same = lane.are_same([(p, mirror.digest, mirror.host) for p, mirror in unsure])
-                edited += [pair for pair, is_same in zip(unsure, same) if not is_same]
+                edited = self._edited(lane, pairs, {id(mirror.pack) for _, mirror in edited})
             for p, mirror in edited:
                 values = p.detach().cpu()
                 if not mirror.is_written and not torch.equal(words_of(values), words_of(mirror.host)):
                     mirror.host.copy_(values)
             self._note(edited)
+
+    @staticmethod
+    def _edited(lane, pairs, edited):
+        """Of [(this process's part, its mirror)] those of a pack in which something may have been written. edited: id()s of packs in which
+        something was."""
+        unsure = {id(mirror.pack): mirror.pack for _, mirror in pairs if id(mirror.pack) not in edited}
+        unsure = {number: pack for number, pack in unsure.items() if pack.is_together()}
+        same = {number for number, is_same in zip(unsure, lane.are_same([*unsure.values()])) if is_same}
+        return [(p, mirror) for p, mirror in pairs if id(mirror.pack) not in same]
 
     def wrote(self, params):
         """The mirrors of these have other values than the device."""
@@ -169,12 +238,13 @@ class Mirrors:
     @with_versions
     def push(self):
         """Brings what was written into mirrors to the device: what is computed there next finds it."""
-        written = [(cut.local(mirror.of[0]).detach(), mirror) for mirror in {id(m): m for m in self._mirrors.values() if m.is_written}.values()]
-        for lane, pairs in self._by_lane(written):
-            lane.copy_up([(p, mirror.host) for p, mirror in pairs])
-        for _, mirror in written:
-            mirror.is_written = False
-        self._note(written)
+        written = [(cut.local(mirror.of[0]), mirror) for mirror in {id(m): m for m in self._mirrors.values() if m.is_written}.values()]
+        for lane, packs in self._packs(written).items():
+            lane.copy_up(packs)
+            for pack in packs:
+                lane.remember(pack)
+        for p, mirror in written:
+            mirror.is_written, mirror.version = False, p._version
 
     def say_written(self, params):
         """Their version counters were moved, for autograd alone."""
@@ -185,24 +255,20 @@ class Mirrors:
 
     # ---- gradients ---------------------------------------------------------------------------------------------------
 
-    def place(self, param):
-        return self._places[id(param)]
+    @with_versions
+    def send(self, params, grads, place, is_compared):
+        """A Load of gradients that can be a Pack. place: of a small one that was sent since free(), else None."""
+        return Load(self.lane(grads[0].device), grads, self._places.get(id(params[0]), place), is_compared)
+
+    def free(self):
+        """Nobody reads gradients any more."""
+        for lane in self._lanes.values():
+            lane.room.free()
 
     @with_versions
-    def send(self, pairs):
-        """[(parameter, its gradient)], which come into the places; events, of all copies. None: they are there."""
-        found = self._by_lane((grad, self.place(param)) for param, grad in pairs)
-        return [event for event in (lane.copy([(place, grad) for grad, place in group]) for lane, group in found) if event is not None]
-
-    @with_versions
-    def remember(self, grad):
-        return self.lane(grad.device).remember(grad)
-
-    @with_versions
-    def have_changed(self, sent):
-        """Of [(key, parameter, gradient, what remember() gave)] the keys of those that are not what was sent."""
-        changed = []
-        for lane, group in self._by_lane((grad, (key, param, digest)) for key, param, grad, digest in sent):
-            same = lane.are_same([(grad, digest, self.place(param)) for grad, (_, param, digest) in group])
-            changed += [key for (_, (key, _, _)), is_same in zip(group, same) if not is_same]
-        return changed
+    def changed(self, loads):
+        """Those whose gradients are not what was sent."""
+        by_lane = {}
+        for load in loads:
+            by_lane.setdefault(load.lane, []).append(load)
+        return [load for lane, some in by_lane.items() for load, is_same in zip(some, lane.are_same(some)) if not is_same]

@@ -38,6 +38,7 @@ from ..signals import whole
 from .bucket import Bucket
 from .carried import is_carried
 from .cut import grad_of, is_on_its_way, is_settled
+from .lanes import Packer
 
 STEPS_UNTIL_OFF = 3         # steps in which most early gradients were changed afterwards
 IN_FLIGHT_NBYTES = 1 << 26  # of gradients that were given back, being read
@@ -51,11 +52,12 @@ _PART = _abi.GRAD_PART | _abi.GRAD_ASYNC_READ
 class _Gradient:
     """The facts known of one parameter's gradient in this step."""
 
-    __slots__ = ("expected", "fired", "fired_before", "held", "storage", "version", "address", "fired_at", "digest")
+    __slots__ = ("expected", "fired", "fired_before", "held", "storage", "version", "address", "fired_at", "digest", "load", "at")
 
     def __init__(self, expected, fired):
         self.expected, self.fired, self.fired_before = expected, fired, 0  # firings of its hook
         self.version, self.address, self.fired_at, self.digest = 0, 0, 0, 0  # of what was shipped; version NaN: it does not count
+        self.load, self.at = None, 0  # what it came with from a device, and its number there
         self.let_go()
 
     def let_go(self):
@@ -63,6 +65,7 @@ class _Gradient:
 
     def end_step(self, is_fixed):
         self.let_go()
+        self.load = None
         fired = self.fired
         if not is_fixed and self.expected != NEVER and fired and (fired >= self.expected or fired == self.fired_before):
             self.expected = fired
@@ -78,7 +81,7 @@ class GradientFeed:
         self.log = log or logging.getLogger("zfplugin")
         self.lock = instance.lock
         self.is_alone, self.agree = agree is None, agree
-        self.is_releasing = n_releasing > 0  # .grad is None once it was shipped
+        self.fixed_count = n_releasing or None
         if agree is not None:
             is_sharded = instance.config()["shard.stage"] != "0"
             together = ("flush", "save", "load", *(("export", "params_changed") if is_sharded else ()))
@@ -86,15 +89,19 @@ class GradientFeed:
         if overlap is None:  # on a CPU alone it costs more than it hides: every gradient is read once more for its digest
             overlap = table.mirrors.are_beside(table.trained) if table.is_carried else not self.is_alone and not self.place.is_stream
         self.is_shipping = overlap or self.is_releasing
-        self.fixed_count = n_releasing or None
         self.begin = None               # called before the first delivery of a step during backward
         self.released = []              # no longer the gradient, but perhaps still being read
         self.being_read = set()         # ids of those whose gradient comes from a device: its place is written or read
-        self.on_its_way = []            # (events, id, flags, gradient) of those that are being copied into their places
+        self.packer, self.on_its_way = Packer(), []  # of those that travel next; (load, [(id, flags)]) of those that travel
         self.lent, self.in_flight = [], []  # given back by the trainer: of the open bucket; [(fence, tensors, bytes)] of shipped ones
         self.gradients, self.handles = [], []
         self.has_warned = False
         self.adopt(table)
+
+    @property
+    def is_releasing(self):
+        """Whether .grad is None once it was shipped."""
+        return self.fixed_count is not None
 
     def adopt(self, table):
         """From now on the gradients of this table; what was delivered of the one before was discarded."""
@@ -108,6 +115,8 @@ class GradientFeed:
         is_shipping = self.is_shipping and (table.is_carried or (self.bucket.has_digests() or self.place.is_stream) and not is_on_its_way(table.spread))
         self.is_shipping = not self._is_said_by_one(not is_shipping)
         self.instance.keepalive = (self.gradients, self.released, table)
+        self.being_read.clear()
+        table.mirrors.free()
         self.at_rest = []               # frozen, and without a gradient in the last step
         self.n_changed_steps = 0
         self.is_first = True            # nothing of the coming step was delivered early
@@ -225,13 +234,21 @@ class GradientFeed:
         self.bucket.check(i, grad)
         if i in self.being_read:
             self._release_all()
-        of, mirrors = self.gradients[i], self.table.mirrors
-        flags |= _abi.GRAD_REPLACE if of.held is not None else 0
-        self.on_its_way.append((mirrors.send([(self.table.params[i], grad)]), i, flags, grad))
-        self.being_read.add(i)
+        item = i, flags | (_abi.GRAD_REPLACE if self.gradients[i].held is not None else 0), grad
         self._note(i, grad)
-        of.digest = mirrors.remember(grad)
+        self._send(self.packer.add(grad, item) if self.gradients[i].load is None else [[item]])
+        self.being_read.add(i)
         self._arrive()
+
+    def _send(self, packs):
+        """Starts to copy them into host memory."""
+        for items in packs:
+            first = self.gradients[items[0][0]]
+            load = self.table.mirrors.send([self.table.params[i] for i, _, _ in items], [grad for _, _, grad in items],
+                                           first.load.place(first.at) if first.load is not None else None, items[0][1] & _FINAL == _FINAL)
+            self.on_its_way.append((load, [(i, flags) for i, flags, _ in items]))
+            for at, (i, _, _) in enumerate(items):
+                self.gradients[i].load, self.gradients[i].at = load, at
 
     def _is_copied(self, grad):
         """Whether the plugin reads it in its place in host memory."""
@@ -239,17 +256,19 @@ class GradientFeed:
 
     def _arrive(self, is_all=False):
         """What has come into host memory goes into the bucket. is_all: waits for the rest."""
+        if is_all:
+            self._send(self.packer.rest())
         while self.on_its_way:
-            events, i, flags, _ = self.on_its_way[0]
-            if not is_all and not all(event.query() for event in events):
+            load, items = self.on_its_way[0]
+            if not is_all and not load.is_over():
                 return
-            for event in events:
-                event.synchronize()
-            self.bucket.add(i, self.table.mirrors.place(self.table.params[i]), flags, None)
+            load.wait()
+            for (i, flags), place in zip(items, load.places()):
+                self.bucket.add(i, place, flags, None)
             self.on_its_way.pop(0)
 
-    def _collect(self, i, grad, flags, read=None):
-        """Adds a gradient to the bucket. read: where it was copied to."""
+    def _collect(self, i, grad, flags):
+        """Adds a gradient to the bucket."""
         current = self.place.current() if self.place.is_stream else None
         if self.bucket.is_open_on_another(current):
             self._ship()
@@ -257,7 +276,7 @@ class GradientFeed:
             grad = grad.resolve_neg()
         of = self.gradients[i]
         self.bucket.check(i, grad)
-        self.bucket.add(i, grad if read is None else read, flags | (_abi.GRAD_REPLACE if of.held is not None else 0), current)
+        self.bucket.add(i, grad, flags | (_abi.GRAD_REPLACE if of.held is not None else 0), current)
         self._note(i, grad)
         if self.place.is_stream:
             self.place.keep(grad)
@@ -270,18 +289,6 @@ class GradientFeed:
         of.held, of.storage, of.address = grad, grad.untyped_storage(), grad.data_ptr()
         of.version = math.nan if grad.is_inference() else grad._version
         of.fired_at = of.fired
-
-    def _copied(self, grads):
-        """{id: gradient}: those on devices are copied into their places, once nobody reads what was there. {id: where it is}."""
-        copied, mirrors, params = [i for i, grad in grads.items() if self._is_copied(grad)], self.table.mirrors, self.table.params
-        for i in copied:
-            self.bucket.check(i, grads[i])
-        if not self.being_read.isdisjoint(copied):
-            self._release_all()
-        self.being_read.update(copied)
-        for event in mirrors.send([(params[i], grads[i]) for i in copied]):
-            event.synchronize()
-        return {i: mirrors.place(params[i]) for i in copied}
 
     def _release(self, i):
         """Something else will be this gradient; what was may still be being read."""
@@ -405,7 +412,10 @@ class GradientFeed:
                 elif not (is_in_place and i in pending):  # it has not been read yet
                     changed.append(i)
         copied = [i for i in same if self._is_copied(self.gradients[i].held)]
-        changed += self.table.mirrors.have_changed([(i, self.table.params[i], self.gradients[i].held, self.gradients[i].digest) for i in copied])
+        loads = {id(load): load for load in (self.gradients[i].load for i in copied)}
+        others = {id(load) for load in loads.values() if not load.is_compared}
+        others.update(map(id, self.table.mirrors.changed(load for load in loads.values() if load.is_compared)))
+        changed += [i for i in copied if id(self.gradients[i].load) in others]
         same = [i for i in same if i not in self.being_read]
         changed += [i for i, now in zip(same, self.bucket.digests(same)) if now != self.gradients[i].digest]
         return present, late, changed, is_withdrawn
@@ -447,9 +457,9 @@ class GradientFeed:
 
     def _collect_all(self, grads, flags):
         """{id: gradient}, {id: its flags}; copies from devices are waited for together."""
-        read = self._copied(grads)
         for i, grad in grads.items():
-            self._collect(i, grad, flags[i], read.get(i))
+            self._begin(i, grad, flags[i])
+        self._arrive(is_all=True)
 
     def _ship_tied(self, ids):
         """Parameters on one storage have one gradient: the sum of theirs."""
@@ -496,6 +506,7 @@ class GradientFeed:
             for of in self.gradients:
                 of.end_step(self.fixed_count is not None)
             self._forget_reads()
+            self.table.mirrors.free()
             self.is_first = True
 
 
