@@ -36,10 +36,13 @@ static ALWAYS_INLINE uint32_t place_in_pair(zfi_dtype_t dtype, uint32_t l) {
 
 static ALWAYS_INLINE vf vf_magnitude(vf x) { return (vf)((vu)x & 0x7fffffffu); }
 
+/* magnitudes: NULL where none are taken. */
 static ALWAYS_INLINE void add_pair(pair_t *squares, pair_t *magnitudes, pair_t x) {
     const vf square_a = x.a * x.a, square_b = x.b * x.b;
     squares->a += square_a;
     squares->b += square_b;
+    if (!magnitudes)
+        return;
     magnitudes->a += vf_magnitude(x.a);
     magnitudes->b += vf_magnitude(x.b);
 }
@@ -142,7 +145,7 @@ static void sum_matrix(walk_t *walk, const zfi_stats_matrix_t *a, uint64_t base,
     if (is_column && a->abs_sums && !channels_are_rows)
         a->abs_sums[0] = 0.0;
     for (uint64_t r = 0; r < rows; r++) {
-        const double magnitude = sum_row(walk, base + r * cols, cols);
+        const double magnitude = sum_row(walk, base + r * cols, cols, a->abs_sums && by_rows);
 
         if (a->abs_sums && by_rows)
             a->abs_sums[r] = magnitude;

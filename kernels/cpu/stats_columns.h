@@ -3,16 +3,19 @@
  *
  * A band of ZFI_SUM_ROWS rows is taken strip by strip. A strip's chains, two floats per column, move along in scratch
  * in L1; several rows at once, so that they are loaded and stored once for all of these rows. Each row is a stream of
- * its own: near the end of a strip's part of a row, what is asked for is where the next rows begin. */
+ * its own: near the end of a strip's part of a row, what is asked for is where the next rows begin. Where a strip takes
+ * whole rows they are one stream, which the hardware's prefetchers follow: one row at a time, and nothing is asked
+ * for. */
 #pragma once
 
 #include "lanes.h"
 
 enum { ROWS_AT_ONCE = 4, STRIP_COLS = 2048 };
 
-/* The chains of a strip's columns; those beyond its last, up to a whole unit, are zeros. */
+/* The chains of a strip's columns; those beyond its last, up to a whole unit, are zeros. Each body is compiled knowing
+ * whether it takes magnitudes. */
 typedef struct chains {
-    float *squares, *magnitudes;
+    float *squares, *magnitudes; /* magnitudes: NULL where no channel's sum is asked for */
 } chains_t;
 
 static ALWAYS_INLINE pair_t load_chains(const float *from) { return (pair_t){vf_load(from), vf_load(from + VL)}; }
@@ -22,23 +25,26 @@ static ALWAYS_INLINE void store_chains(float *to, pair_t x) {
     vf_store(to + VL, x.b);
 }
 
-/* Adds columns [c, end), whole pairs, of n_rows rows; asks for what lies `ahead` elements on. */
+/* Adds columns [c, end), whole pairs, of n_rows rows; of several it asks for what lies `ahead` elements on. */
 static ALWAYS_INLINE void add_pairs(chains_t chains, const void *grad, zfi_dtype_t dtype, const piece_t *rows,
                                     uint32_t n_rows, uint64_t c, uint64_t end, uint64_t ahead) {
     const size_t nbytes = zfi_dtype_nbytes(dtype);
     for (; c < end; c += PAIR) {
-        pair_t squares = load_chains(chains.squares + c), magnitudes = load_chains(chains.magnitudes + c);
+        pair_t squares = load_chains(chains.squares + c), magnitudes = {{0.0f}, {0.0f}};
 
+        if (chains.magnitudes)
+            magnitudes = load_chains(chains.magnitudes + c);
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
             const uint64_t i = rows->first + r * rows->stride + c;
 
-            for (uint64_t line = 0; line < PAIR * nbytes; line += LINE_NBYTES)
+            for (uint64_t line = 0; n_rows > 1 && line < PAIR * nbytes; line += LINE_NBYTES)
                 prefetch(grad, (i + ahead) * nbytes + line);
-            add_pair(&squares, &magnitudes, load_pair(grad, dtype, i));
+            add_pair(&squares, chains.magnitudes ? &magnitudes : NULL, load_pair(grad, dtype, i));
         }
         store_chains(chains.squares + c, squares);
-        store_chains(chains.magnitudes + c, magnitudes);
+        if (chains.magnitudes)
+            store_chains(chains.magnitudes + c, magnitudes);
     }
 }
 
@@ -53,7 +59,7 @@ static ALWAYS_INLINE void add_rows(chains_t chains, const void *grad, zfi_dtype_
     for (uint32_t r = 0; r < n_rows && whole < rows->n_cols; r++) {
         float tail[PAIR] = {0.0f};
         const piece_t row = {0, 0, 1, PAIR};
-        const chains_t last = {chains.squares + whole, chains.magnitudes + whole};
+        const chains_t last = {chains.squares + whole, chains.magnitudes ? chains.magnitudes + whole : NULL};
 
         memcpy(tail, (const char *)grad + (rows->first + r * rows->stride + whole) * nbytes,
                (rows->n_cols - whole) * nbytes);
@@ -107,20 +113,22 @@ static ALWAYS_INLINE void close_unit(walk_t *walk, chains_t chains, zfi_dtype_t 
         squares = sum_wide(walk, unit, wide, ZFI_SUM_COLS);
         for (uint64_t l = 0; sums && l < unit->n_cols; l++)
             sums[l] += wide[l];
-    } else if (sums) {
+    } else if (chains.magnitudes) {
         add_magnitudes(sums, chains.magnitudes + c, dtype, unit->n_cols);
     }
     enter_unit(walk, squares);
 }
 
-/* `next`: where what is read after the piece begins. */
-static ALWAYS_INLINE void sum_strip(walk_t *walk, zfi_dtype_t dtype, const piece_t *piece, uint64_t next,
+/* `next`: where what is read after the piece begins. `sums`: of its first column on; read where has_sums. */
+static ALWAYS_INLINE void sum_strip(walk_t *walk, zfi_dtype_t dtype, const piece_t *piece, uint64_t next, int has_sums,
                                     double *sums) {
-    float squares[STRIP_COLS] = {0.0f}, magnitudes[STRIP_COLS] = {0.0f};
-    const chains_t chains = {squares, magnitudes};
+    float squares[STRIP_COLS] = {0.0f}, magnitudes[STRIP_COLS];
+    const chains_t chains = {squares, has_sums ? magnitudes : NULL};
     piece_t rows = *piece;
     uint64_t left = piece->n_rows;
-    for (; left >= ROWS_AT_ONCE; left -= ROWS_AT_ONCE) {
+    if (has_sums)
+        memset(magnitudes, 0, sizeof magnitudes);
+    for (; left >= ROWS_AT_ONCE && piece->n_cols < piece->stride; left -= ROWS_AT_ONCE) {
         const uint64_t after = rows.first + ROWS_AT_ONCE * rows.stride;
 
         add_rows(chains, walk->grad, dtype, &rows, ROWS_AT_ONCE, left > ROWS_AT_ONCE ? after : next);
@@ -131,28 +139,37 @@ static ALWAYS_INLINE void sum_strip(walk_t *walk, zfi_dtype_t dtype, const piece
     for (uint64_t c = 0; c < piece->n_cols; c += ZFI_SUM_COLS) {
         const piece_t unit = {piece->first + c, piece->stride, piece->n_rows, smaller(ZFI_SUM_COLS, piece->n_cols - c)};
 
-        close_unit(walk, chains, dtype, c, &unit, sums ? sums + c : NULL);
+        close_unit(walk, chains, dtype, c, &unit, has_sums ? sums + c : NULL);
     }
 }
 
-static ALWAYS_INLINE void sum_columns_as(walk_t *walk, zfi_dtype_t dtype, const zfi_stats_matrix_t *a, uint64_t base) {
+static ALWAYS_INLINE void sum_columns_as(walk_t *walk, zfi_dtype_t dtype, const zfi_stats_matrix_t *a, uint64_t base,
+                                         int has_sums) {
     for (uint64_t r = 0; r < a->rows; r += ZFI_SUM_ROWS)
         for (uint64_t c = 0; c < a->cols; c += STRIP_COLS) {
             const uint64_t n_rows = smaller(ZFI_SUM_ROWS, a->rows - r), n_cols = smaller(STRIP_COLS, a->cols - c);
             const piece_t piece = {base + r * a->cols + c, a->cols, n_rows, n_cols};
             const uint64_t next = c + n_cols < a->cols ? piece.first + n_cols : base + (r + n_rows) * a->cols;
 
-            sum_strip(walk, dtype, &piece, next, a->abs_sums ? a->abs_sums + c : NULL);
+            sum_strip(walk, dtype, &piece, next, has_sums, has_sums ? a->abs_sums + c : NULL);
         }
+}
+
+static ALWAYS_INLINE void sum_columns_with(walk_t *walk, zfi_dtype_t dtype, const zfi_stats_matrix_t *a,
+                                           uint64_t base) {
+    if (a->abs_sums)
+        sum_columns_as(walk, dtype, a, base, 1);
+    else
+        sum_columns_as(walk, dtype, a, base, 0);
 }
 
 static void sum_columns(walk_t *walk, const zfi_stats_matrix_t *a, uint64_t base) {
     for (uint64_t c = 0; a->abs_sums && c < a->cols; c++)
         a->abs_sums[c] = 0.0;
     if (walk->dtype == ZFI_BF16)
-        sum_columns_as(walk, ZFI_BF16, a, base);
+        sum_columns_with(walk, ZFI_BF16, a, base);
     else if (walk->dtype == ZFI_F16)
-        sum_columns_as(walk, ZFI_F16, a, base);
+        sum_columns_with(walk, ZFI_F16, a, base);
     else
-        sum_columns_as(walk, ZFI_F32, a, base);
+        sum_columns_with(walk, ZFI_F32, a, base);
 }

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stats_rows.h - units that are parts of rows, for stats.h: lanes stay in registers. */
+/* stats_rows.h - units that are parts of rows, for stats.h: lanes stay in registers. A row is one stream: the
+ * hardware's prefetchers follow it, and asking for its lines as well takes a third longer (Zen 5). */
 #pragma once
 
 #include "lanes.h"
 
 /* Pairs of lanes that are taken at once, as many of squares as of magnitudes; and in all. */
-enum { PAIRS_AT_ONCE = 2, N_PAIRS = ZFI_SUM_LANES / PAIR, N_LOOKS = N_PAIRS / PAIRS_AT_ONCE };
+enum { PAIRS_AT_ONCE = 2, N_PAIRS = ZFI_SUM_LANES / PAIR };
 
 typedef struct row_lanes {
     pair_t squares[N_PAIRS], magnitudes[N_PAIRS];
 } row_lanes_t;
 
-static ALWAYS_INLINE void add_unit(row_lanes_t *lanes, const void *grad, zfi_dtype_t dtype, uint64_t i, uint64_t n) {
+static ALWAYS_INLINE void add_unit(row_lanes_t *lanes, const void *grad, zfi_dtype_t dtype, uint64_t i, uint64_t n,
+                                   int has_sums) {
     const size_t nbytes = zfi_dtype_nbytes(dtype);
     float tail[ZFI_SUM_LANES] = {0.0f};
     const uint64_t whole = n - n % ZFI_SUM_LANES;
@@ -20,17 +22,15 @@ static ALWAYS_INLINE void add_unit(row_lanes_t *lanes, const void *grad, zfi_dty
         pair_t squares[PAIRS_AT_ONCE] = {{{0.0f}, {0.0f}}}, magnitudes[PAIRS_AT_ONCE] = {{{0.0f}, {0.0f}}};
 
         for (uint64_t at = 0; at < whole; at += ZFI_SUM_LANES) {
-            for (uint64_t line = p / PAIRS_AT_ONCE * LINE_NBYTES; line < ZFI_SUM_LANES * nbytes;
-                 line += N_LOOKS * LINE_NBYTES)
-                prefetch(grad, (i + at) * nbytes + PREFETCH_NBYTES + line);
             UNROLL
             for (uint32_t j = 0; j < PAIRS_AT_ONCE; j++)
-                add_pair(&squares[j], &magnitudes[j], load_pair(grad, dtype, i + at + (p + j) * PAIR));
+                add_pair(&squares[j], has_sums ? &magnitudes[j] : NULL,
+                         load_pair(grad, dtype, i + at + (p + j) * PAIR));
         }
         UNROLL
         for (uint32_t j = 0; j < PAIRS_AT_ONCE; j++) {
             if (whole < n)
-                add_pair(&squares[j], &magnitudes[j], load_pair(tail, dtype, (p + j) * PAIR));
+                add_pair(&squares[j], has_sums ? &magnitudes[j] : NULL, load_pair(tail, dtype, (p + j) * PAIR));
             lanes->squares[p + j] = squares[j];
             lanes->magnitudes[p + j] = magnitudes[j];
         }
@@ -60,17 +60,18 @@ static ALWAYS_INLINE float join_pairs(pair_t lanes[N_PAIRS], zfi_dtype_t dtype) 
     return dtype == ZFI_BF16 ? join_vector(lanes[0].a) + join_vector(lanes[0].b) : join_vector(lanes[0].a + lanes[0].b);
 }
 
-/* A row of n elements from element i on; returns its sum of magnitudes. */
-static ALWAYS_INLINE double sum_row_as(walk_t *walk, zfi_dtype_t dtype, uint64_t i, uint64_t n) {
+/* A row of n elements from element i on; returns its sum of magnitudes, or 0 where none is asked for. */
+static ALWAYS_INLINE double sum_row_as(walk_t *walk, zfi_dtype_t dtype, uint64_t i, uint64_t n, int has_sums) {
     double sum = 0.0;
     for (uint64_t at = 0; at < n; at += ZFI_SUM_ELEMS) {
         const piece_t unit = {i + at, 0, 1, smaller(ZFI_SUM_ELEMS, n - at)};
         row_lanes_t lanes;
-        double squares, magnitude, wide[ZFI_SUM_LANES];
+        double squares, magnitude = 0.0, wide[ZFI_SUM_LANES];
 
-        add_unit(&lanes, walk->grad, dtype, unit.first, unit.n_cols);
+        add_unit(&lanes, walk->grad, dtype, unit.first, unit.n_cols, has_sums);
         squares = (double)join_pairs(lanes.squares, dtype);
-        magnitude = (double)join_pairs(lanes.magnitudes, dtype);
+        if (has_sums)
+            magnitude = (double)join_pairs(lanes.magnitudes, dtype);
         if (!is_in_range(squares)) {
             squares = sum_wide(walk, &unit, wide, ZFI_SUM_LANES);
             magnitude = join_doubles(wide, ZFI_SUM_LANES);
@@ -81,8 +82,13 @@ static ALWAYS_INLINE double sum_row_as(walk_t *walk, zfi_dtype_t dtype, uint64_t
     return sum;
 }
 
-static double sum_row(walk_t *walk, uint64_t i, uint64_t n) {
+static ALWAYS_INLINE double sum_row_with(walk_t *walk, zfi_dtype_t dtype, uint64_t i, uint64_t n, int has_sums) {
+    return has_sums ? sum_row_as(walk, dtype, i, n, 1) : sum_row_as(walk, dtype, i, n, 0);
+}
+
+static double sum_row(walk_t *walk, uint64_t i, uint64_t n, int has_sums) {
     if (walk->dtype == ZFI_BF16)
-        return sum_row_as(walk, ZFI_BF16, i, n);
-    return walk->dtype == ZFI_F16 ? sum_row_as(walk, ZFI_F16, i, n) : sum_row_as(walk, ZFI_F32, i, n);
+        return sum_row_with(walk, ZFI_BF16, i, n, has_sums);
+    return walk->dtype == ZFI_F16 ? sum_row_with(walk, ZFI_F16, i, n, has_sums)
+                                  : sum_row_with(walk, ZFI_F32, i, n, has_sums);
 }

@@ -123,6 +123,17 @@ static void check_sums(const double *want, const double *got, uint64_t n, const 
                          (unsigned long long)shape->rows, (unsigned long long)shape->cols, got[c], want[c]);
 }
 
+/* Without channel sums other bodies take the squares. */
+static void compare_without_sums(const zfi_kernels_t *table, const array_t *grad, int channels_are_rows,
+                                 const shape_t *shapes, uint32_t n_matrices, zfi_stats_result_t want) {
+    double *none[MAX_MATRICES];
+    zfi_stats_result_t got = run(table, grad, channels_are_rows, shapes, n_matrices, 0, none);
+    ck_assert_uint_eq(got.n_nonfinite, want.n_nonfinite);
+    if (doubles_differ(want.sum_squares, got.sum_squares))
+        ck_abort_msg("%s: sum of squares %a without channel sums, ref has %a", table->name, got.sum_squares,
+                     want.sum_squares);
+}
+
 static void compare(const shape_t *shapes, uint32_t n_matrices, zfi_dtype_t dtype, int channels_are_rows,
                     contents_t contents, unsigned is_wanted) {
     double *want_sums[MAX_MATRICES], *got_sums[MAX_MATRICES];
@@ -133,6 +144,7 @@ static void compare(const shape_t *shapes, uint32_t n_matrices, zfi_dtype_t dtyp
     array_t grad = array_new(dtype, n_elems, contents);
     want = run(zfi_kernels_ref(), &grad, channels_are_rows, shapes, n_matrices, is_wanted, want_sums);
     for (EACH_TABLE(table)) {
+        compare_without_sums(table, &grad, channels_are_rows, shapes, n_matrices, want);
         got = run(table, &grad, channels_are_rows, shapes, n_matrices, is_wanted, got_sums);
         ck_assert_uint_eq(got.n_nonfinite, want.n_nonfinite);
         if (doubles_differ(want.sum_squares, got.sum_squares))
