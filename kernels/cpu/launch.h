@@ -24,6 +24,20 @@ void zfi_cpu_write_place(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_sum_parts(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_move(const zfi_kernels_t *kernels, const void *raw);
 
+/* In how many parts n pieces of work, neighbours in memory, n_elems elements in all, are shared: each thread reads long
+ * runs, as memory is fastest so, and there are enough parts that all threads end together. */
+static inline uint32_t zfi_n_parts(uint32_t n, uint64_t n_elems) {
+    enum { USUAL_PARTS = 32, LEAST_ELEMS = 1 << 15, MOST_ELEMS = 1 << 17 };
+    uint64_t elems = n_elems / USUAL_PARTS;
+    elems = elems < LEAST_ELEMS ? LEAST_ELEMS : elems > MOST_ELEMS ? MOST_ELEMS : elems;
+    return n_elems / elems + 1 < n ? (uint32_t)(n_elems / elems + 1) : n;
+}
+
+/* The first of n pieces of work that belongs to a part. */
+static inline uint32_t zfi_part_begin(uint32_t n, uint32_t n_parts, uint32_t part) {
+    return (uint32_t)((uint64_t)n * part / n_parts);
+}
+
 /* Calls fn(arg, i) for every i < n, on several threads where the work of all, on n_elems elements, is worth waking
  * them. */
 static inline void zfi_share(const zfi_data_t *data, uint32_t n, uint64_t n_elems, zfi_part_fn fn, void *arg) {

@@ -45,16 +45,15 @@ typedef struct sums {
     uint32_t n;                       /* gradients whose statistics are taken, ... */
     const zfi_gradient_t **gradients; /* [n] ... which they are, ... */
     uint32_t *first;                  /* [n + 1] ... and the first of their matrices, counted through */
+    uint32_t n_parts;                 /* in which all these matrices are shared */
 } sums_t;
 
-/* Of one matrix, which another thread may take at the same time as its neighbours. */
-static void sum_matrix(void *raw, uint32_t part) {
-    const sums_t *sums = raw;
+static void sum_matrix(const sums_t *sums, uint32_t number) {
     const zfi_data_t *data = sums->args->data;
-    uint32_t at = zfi_last_at_most(sums->first, sums->n, part);
+    uint32_t at = zfi_last_at_most(sums->first, sums->n, number);
     const zfi_gradient_t *gradient = sums->gradients[at];
     const zfi_data_param_t *param = &data->params[gradient->param];
-    const zfi_data_matrix_t *matrix = &data->matrices[param->first_matrix + part - sums->first[at]];
+    const zfi_data_matrix_t *matrix = &data->matrices[param->first_matrix + number - sums->first[at]];
     double *channels = matrix->has_sums ? data->sums[sums->args->turn] + matrix->sum_base : NULL;
     zfi_stats_matrix_t one = {matrix->rows, matrix->cols, channels};
     zfi_stats_t job = {.grad =
@@ -68,6 +67,14 @@ static void sum_matrix(void *raw, uint32_t part) {
     sums->kernels->stats(&job, &result);
     if (result.n_nonfinite)
         __atomic_store_n(&data->has_nonfinite[gradient->param], 1, __ATOMIC_RELAXED);
+}
+
+/* Sums of some neighbours, which another thread may take at the same time as those beside them. */
+static void sum_part(void *raw, uint32_t part) {
+    const sums_t *sums = raw;
+    uint32_t n = sums->first[sums->n], end = zfi_part_begin(n, sums->n_parts, part + 1);
+    for (uint32_t i = zfi_part_begin(n, sums->n_parts, part); i < end; i++)
+        sum_matrix(sums, i);
 }
 
 /* The sum of the units of a parameter's gradient, in the order that kernels.h states. */
@@ -110,7 +117,7 @@ void zfi_cpu_statistics(const zfi_kernels_t *kernels, const void *raw) {
     const zfi_gradient_t *gradients[ZFI_LAUNCH_GRADIENTS];
     uint32_t first[ZFI_LAUNCH_GRADIENTS + 1] = {0};
     uint64_t n_elems = 0;
-    sums_t sums = {kernels, args, 0, gradients, first};
+    sums_t sums = {kernels, args, 0, gradients, first, 0};
     for (uint32_t i = 0; i < args->n; i++) {
         const zfi_gradient_t *gradient = &args->gradients[i];
         if (gradient->flags & ZFI_GRADIENT_AGAIN)
@@ -124,7 +131,8 @@ void zfi_cpu_statistics(const zfi_kernels_t *kernels, const void *raw) {
         first[i + 1] = first[i] + param->n_matrices;
         n_elems += param->n_elems;
     }
-    zfi_share(data, first[sums.n], n_elems, sum_matrix, &sums);
+    sums.n_parts = zfi_n_parts(first[sums.n], n_elems);
+    zfi_share(data, sums.n_parts, n_elems, sum_part, &sums);
     for (uint32_t i = 0; i < sums.n; i++)
         finish_statistics(&sums, gradients[i]);
 }

@@ -7,7 +7,7 @@
 #include "launch.h"
 #include "tables.h"
 
-enum { STRIP = 1024, PARTS = 256 };
+enum { STRIP = 1024 };
 
 /* Whether what the model reads of a matrix is one run. */
 static int is_flat(const zfi_data_matrix_t *matrix) {
@@ -153,16 +153,14 @@ static void update_segment(const update_t *update, const zfi_data_segment_t *seg
 static void update_part(void *raw, uint32_t part) {
     const update_t *update = raw;
     const zfi_update_all_args_t *args = update->args;
-    uint64_t n = args->end_segment - args->first_segment;
-    uint64_t first = n * part / update->n_parts, end = n * (part + 1) / update->n_parts;
-    for (uint64_t i = first; i < end; i++)
+    uint32_t n = args->end_segment - args->first_segment, end = zfi_part_begin(n, update->n_parts, part + 1);
+    for (uint32_t i = zfi_part_begin(n, update->n_parts, part); i < end; i++)
         update_segment(update, &args->data->segments[args->first_segment + i]);
 }
 
 void zfi_cpu_update_all(const zfi_kernels_t *kernels, const void *raw) {
     const zfi_update_all_args_t *args = raw;
-    uint32_t n = args->end_segment - args->first_segment;
-    update_t update = {kernels, args, n < PARTS ? n : PARTS};
+    update_t update = {kernels, args, 0};
     uint64_t n_elems = 0;
     if (!args->only_shows) {
         if (!args->scalars->applied)
@@ -171,5 +169,6 @@ void zfi_cpu_update_all(const zfi_kernels_t *kernels, const void *raw) {
     }
     for (uint32_t i = args->first_segment; i < args->end_segment; i++)
         n_elems += args->data->segments[i].n_elems;
+    update.n_parts = zfi_n_parts(args->end_segment - args->first_segment, n_elems);
     zfi_share(args->data, update.n_parts, n_elems, update_part, &update);
 }

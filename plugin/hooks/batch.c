@@ -10,6 +10,7 @@
 #include "replay/workers.h"
 #include "schedule/window.h"
 #include "step/program.h"
+#include "step/updater.h"
 
 enum { COLLECTED = ZFI_GRADIENT_STRIDED | ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_KEEP };
 
@@ -74,7 +75,7 @@ zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint
         if (inst->run->incoming.now[param->id].is_last && !inst->run->buckets.n) /* else when it has landed */
             zfi_early_final(inst->run->early, param);
     }
-    if (batch->n < ZFI_BATCH_ENTRIES && batch->nbytes < ZFI_BATCH_NBYTES)
+    if (batch->n < ZFI_BATCH_ENTRIES && batch->nbytes < inst->run->updater->batch_nbytes)
         return ZF_OK;
     return zfi_batch_flush(inst);
 }

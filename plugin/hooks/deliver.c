@@ -21,6 +21,7 @@
 #include "ranks/buffers.h"
 #include "replay/early.h"
 #include "schedule/expect.h"
+#include "step/updater.h"
 
 enum {
     KINDS = ZF_GRAD_PART | ZF_GRAD_TOTAL,
@@ -291,7 +292,7 @@ static zf_status_t append_piece(zf_instance_t *inst, const checked_item_t *item,
     batch->step = inst->run->clock.t + 1;
     batch->n++;
     batch->nbytes += n_elems * item->view.elem_nbytes;
-    if (batch->n < ZFI_BATCH_ENTRIES && batch->nbytes < ZFI_BATCH_NBYTES)
+    if (batch->n < ZFI_BATCH_ENTRIES && batch->nbytes < inst->run->updater->batch_nbytes)
         return ZF_OK;
     return zfi_batch_flush(inst);
 }

@@ -8,7 +8,6 @@
 enum {
     ZFI_BATCH_ENTRIES = ZFI_LAUNCH_GRADIENTS, /* deliveries per batch: the unit of waking threads */
     ZFI_N_BATCHES = 32,                       /* batches in flight; a power of two */
-    ZFI_BATCH_NBYTES = 1 << 20                /* a batch is also closed when it holds this many gradient bytes */
 };
 
 typedef struct zfi_batch {

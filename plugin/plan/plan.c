@@ -14,12 +14,13 @@ enum {
     BUCKETS = 256,          /* of a whole model, about: as many launches publish all of it */
     LEAST_BUCKET = 1 << 18, /* bytes of one: less is not worth a launch */
     LEAST_RING = 8,
-    MOST_LAUNCHES = 64,     /* launches of run-ahead */
-    LAUNCH_ELEMS = 1 << 18, /* selected elements of one launch, at least */
-    RECORD_SHARE = 16,      /* the part of all elements that a part of an importance record may have sums */
-    SHARE = 1024,           /* the part of all elements that a block may have, and neighbours together */
-    SMALL_SHARE = 256,      /* the part of a small model's elements that neighbours may have together */
-    SMALL_LOT = 1 << 15,    /* elements up to which SMALL_SHARE holds: a piece of work worth starting */
+    MOST_LAUNCHES = 64,            /* launches of run-ahead */
+    LAUNCH_ELEMS = 1 << 18,        /* selected elements of one launch, at least */
+    SHARED_LAUNCH_ELEMS = 1 << 24, /* the same where a launch wakes all workers and waits for them */
+    RECORD_SHARE = 16,             /* the part of all elements that a part of an importance record may have sums */
+    SHARE = 1024,                  /* the part of all elements that a block may have, and neighbours together */
+    SMALL_SHARE = 256,             /* the part of a small model's elements that neighbours may have together */
+    SMALL_LOT = 1 << 15,           /* elements up to which SMALL_SHARE holds: a piece of work worth starting */
     LARGEST_CHUNK = 1 << 18,
     USUAL_CHUNK = 1 << 16,
     SMALLEST_CHUNK = 1 << 12,
@@ -121,11 +122,11 @@ static uint64_t launch_elems(const zfi_matrix_t *matrix) {
            (matrix->rows * matrix->cols / matrix->n_channels);
 }
 
-static void cut_launches(zfi_plan_t *plan) {
-    uint64_t elems = 0, most = 0;
+static void cut_launches(const zfi_config_t *config, zfi_plan_t *plan) {
+    uint64_t elems = 0, most = 0, least = config->sees_edits ? SHARED_LAUNCH_ELEMS : LAUNCH_ELEMS;
     for (uint32_t i = 0; i < plan->n_matrices; i++)
         most += launch_elems(&plan->matrices[i]);
-    most = most / MOST_LAUNCHES > LAUNCH_ELEMS ? most / MOST_LAUNCHES : LAUNCH_ELEMS;
+    most = most / MOST_LAUNCHES > least ? most / MOST_LAUNCHES : least;
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         plan->matrices[i].launch = plan->n_launches;
         elems += launch_elems(&plan->matrices[i]);
@@ -491,7 +492,7 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
     zfi_plan_place(plan, params);
     for (uint32_t i = 0; i < n_matrices; i++)
         number_matrix(config, &params[plan->matrices[i].param], plan, &plan->matrices[i]);
-    cut_launches(plan);
+    cut_launches(config, plan);
     cut_records(config, plan);
     plan->chunk_nbytes = choose_chunk(all_grad_nbytes(params, n_params));
     lay_out(plan, params, 1);

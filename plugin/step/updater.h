@@ -23,6 +23,9 @@ typedef struct zfi_updater {
     void (*flush)(zfi_run_t *run);
     /* The host's thread's own part of step t, behind all that it enqueued; NULL: none. */
     zf_status_t (*by_host)(const zfi_state_t *state, uint64_t t);
+    /* A batch of deliveries is closed when it holds this many gradient bytes: few, where each is to travel while the
+     * next is filled; many, where a batch is one sharing of work among threads. */
+    uint64_t batch_nbytes;
 } zfi_updater_t;
 
 extern const zfi_updater_t zfi_updater_windows, zfi_updater_exact, zfi_updater_whole, zfi_updater_matrices;
