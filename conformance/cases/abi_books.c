@@ -37,7 +37,7 @@ static void on_log(void *ctx, int32_t level, const char *component, const char *
     char text[1024];
     (void)ctx, (void)component, (void)file, (void)line;
     snprintf(text, sizeof text, "%.*s", (int)(len < 1000 ? len : 1000), msg);
-    n_warnings_of_bias += level <= ZF_LOG_WARN && strstr(text, "c.bias") != NULL;
+    n_warnings_of_bias += level == ZF_LOG_WARN && strstr(text, "c.bias") != NULL;
 }
 
 /* ---- a run ------------------------------------------------------------------------------------------------------- */

@@ -261,6 +261,31 @@ static void run_elements(abi_rig_t *rig) {
         check_numbered(rig, i);
 }
 
+static int32_t fail_always(void *ctx, const zf_rule_update_t *u) {
+    (void)ctx, (void)u;
+    return 77;
+}
+
+/* A rule that fails ends the instance: the status of a call that waits for it, or of the next one. */
+static void run_failing_rule(abi_rig_t *rig) {
+    static const zf_rule_callback_t callback = {
+        .struct_size = sizeof callback, .name = "failing", .update = fail_always};
+    static const zf_group_decl_t group = {sizeof group, ZF_RULE_CALLBACK, &callback};
+    rig->group = &group;
+    zf_status_t st = abi_rig_create(rig);
+    if (st >= 0)
+        st = abi_rig_bind(rig, NULL);
+    if (!abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "bind_params with a rule of the host's", st))
+        return;
+    for (int i = 0; i < 6 && st >= 0; i++)
+        st = abi_rig_step(rig, ABI_RIG_TRAINED, NULL);
+    st = st < 0 ? st : abi_rig_quiesce(rig, ZF_QUIESCE_FLUSH);
+    abi_check(rig->probe, ABI_RULE_ELEMENTS,
+              st == ZF_ERR_RULE && rig->err.native_code == 77 && rig->err.scope == ZF_SCOPE_INSTANCE,
+              "a rule that returns 77: returned %d, native_code %lld, scope %d: %.200s", st,
+              (long long)rig->err.native_code, rig->err.scope, rig->err.message);
+}
+
 /* ---- what is announced ------------------------------------------------------------------------------------------- */
 
 static zf_status_t announce(abi_rig_t *rig, double lr) {
@@ -373,6 +398,7 @@ const abi_row_t abi_host_rows[] = {{"a host table that goes", ABI_OPEN, 0, run_h
                                    {"a record without its size", ABI_BOUND, 0, run_no_size},
                                    {"structs that others define", ABI_OPEN, 0, run_chain},
                                    {"which elements a rule updates", ABI_OPEN, 0, run_elements},
+                                   {"a rule that fails", ABI_OPEN, 0, run_failing_rule},
                                    {"a fence of other memory", ABI_ACTIVE, 0, run_foreign_fence},
                                    {"a fence that does not come", ABI_ACTIVE, 0, run_late_fence},
                                    {"announcements", ABI_OPEN, 0, run_announcements},

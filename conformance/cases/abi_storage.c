@@ -84,6 +84,10 @@ static void probe_cut(abi_rig_t *rig) {
     check(&s, st == ZF_OK && strcmp(back, "eig") == 0 && back[ROOM] == '#', "a note is not cut to its buffer", st);
     st = load(&s, rig, 0, &r);
     check(&s, st == ZF_OK && r.note_nbytes == strlen(s.args.note), "a load counts another length of the note", st);
+    s.args.note = NULL;
+    check(&s, save(&s, NULL) == ZF_OK, "a right save is refused", ZF_OK);
+    st = s.ext->note(&(zf_state_args_t){.struct_size = sizeof s.args, .path = s.path}, back, ROOM, &rig->err);
+    check(&s, st == ZF_OK && back[0] == '\0', "a checkpoint that was saved without a note has one", st);
 }
 
 /* ---- what lies there ----------------------------------------------------------------------------------------------
@@ -189,6 +193,23 @@ static void probe_reports(abi_rig_t *rig) {
     }
     check_outside(&s);
     check_partial(&s);
+}
+
+/* Gradients that are delivered but not stepped are dropped by a load. */
+static void probe_gradients(abi_rig_t *rig) {
+    zf_state_report_t r;
+    zf_step_report_t step;
+    storage_t s;
+    if (!start(&s, rig, "delivered") || save(&s, NULL) != ZF_OK)
+        return;
+    abi_rig_set_gradients(rig);
+    zf_status_t st = abi_rig_deliver(rig, 0, ABI_RIG_TRAINED);
+    abi_rig_check(rig, ABI_RULE_VALID, st >= 0, "grads_ready", st);
+    st = load(&s, rig, 0, &r);
+    abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "load", st);
+    rig->step.flags |= ZF_STEP_WAIT;
+    st = abi_rig_step(rig, 1, &step);
+    check(&s, st >= 0 && step.n_present == 1, "gradients that were delivered before a load count behind it", st);
 }
 
 /* ---- damage ------------------------------------------------------------------------------------------------------ */
@@ -346,9 +367,14 @@ static void probe_full_disk(abi_rig_t *rig) {
     check_former(&s, s.path, "a save on a full disk");
 }
 
-const abi_row_t abi_storage_rows[] = {
-    {"a note that is cut", ABI_ACTIVE, 0, probe_cut},        {"what lies beside", ABI_ACTIVE, 0, probe_place},
-    {"a note of 64 KiB", ABI_ACTIVE, 0, probe_note},         {"reports of checkpoints", ABI_ACTIVE, 0, probe_reports},
-    {"damage in a large tensor", ABI_OPEN, 1, probe_damage}, {"no directory", ABI_ACTIVE, 0, probe_no_directory},
-    {"no more files", ABI_ACTIVE, 0, probe_no_files},        {"a file too large", ABI_ACTIVE, 0, probe_large_file},
-    {"a full disk", ABI_ACTIVE, 0, probe_full_disk},         {NULL, ABI_NOTHING, 0, NULL}};
+const abi_row_t abi_storage_rows[] = {{"a note that is cut", ABI_ACTIVE, 0, probe_cut},
+                                      {"what lies beside", ABI_ACTIVE, 0, probe_place},
+                                      {"a note of 64 KiB", ABI_ACTIVE, 0, probe_note},
+                                      {"reports of checkpoints", ABI_ACTIVE, 0, probe_reports},
+                                      {"gradients before a load", ABI_ACTIVE, 0, probe_gradients},
+                                      {"damage in a large tensor", ABI_OPEN, 1, probe_damage},
+                                      {"no directory", ABI_ACTIVE, 0, probe_no_directory},
+                                      {"no more files", ABI_ACTIVE, 0, probe_no_files},
+                                      {"a file too large", ABI_ACTIVE, 0, probe_large_file},
+                                      {"a full disk", ABI_ACTIVE, 0, probe_full_disk},
+                                      {NULL, ABI_NOTHING, 0, NULL}};

@@ -106,6 +106,29 @@ static void probe_values(abi_rig_t *rig) {
               "check takes the override %s", wrong);
 }
 
+/* A list of more problems than fit: the first ones by name, and how many more there are. */
+static void probe_long_list(abi_rig_t *rig) {
+    enum { N = 40 };
+    const zf_config_ext_t *ext = rig->table->get_extension(ZF_EXT_CONFIG);
+    zf_error_t err = {.struct_size = sizeof err};
+    char text[2000] = "[zenflow]\n", word[40];
+    int n_named = 0;
+    for (int i = 0; i < N; i++) {
+        snprintf(word, sizeof word, "no_such_key_%d = 1\n", i);
+        strcat(text, word);
+    }
+    zf_status_t st = ext ? ext->check(text, strlen(text), NULL, 0, &err) : ZF_ERR_CONFIG;
+    for (; ext && n_named < N; n_named++) {
+        snprintf(word, sizeof word, "\"no_such_key_%d\"", n_named);
+        if (!strstr(err.message, word))
+            break;
+    }
+    snprintf(word, sizeof word, "%d more", N - n_named);
+    abi_check(rig->probe, ABI_RULE_CONFIG,
+              !ext || (st == ZF_ERR_CONFIG && n_named > 2 && (n_named == N || strstr(err.message, word))),
+              "%d keys are wrong: the message names the first %d, and not \"%s\": %s", N, n_named, word, err.message);
+}
+
 /* ---- extensions -------------------------------------------------------------------------------------------------- */
 
 static void expect_none(abi_rig_t *rig, const char *id) {
@@ -168,6 +191,35 @@ static void probe_digest(abi_rig_t *rig) {
     }
     abi_check(rig->probe, ABI_RULE_DIGEST, moved == UINT64_MAX, "bits 0x%016llx of a digest do not move",
               (unsigned long long)~moved);
+}
+
+/* Several in one call, in their order; strides and shapes do not count. */
+static void probe_digests(abi_rig_t *rig) {
+    enum { ROWS = 6, COLUMNS = 5 };
+    const zf_digest_ext_t *ext = rig->table->get_extension(ZF_EXT_DIGEST);
+    static float apart[ROWS][2 * COLUMNS], together[ROWS * COLUMNS], other[3] = {1, 2, 3};
+    const int64_t shape[] = {ROWS, COLUMNS}, strides[] = {2 * COLUMNS, 1}, n[] = {ROWS * COLUMNS}, three[] = {3};
+    zf_tensor_t tensors[3];
+    const zf_tensor_t *list[] = {&tensors[0], &tensors[1], &tensors[2]};
+    uint64_t all[3], one;
+    if (!ext)
+        return;
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        together[i] = apart[i / COLUMNS][i % COLUMNS] = (float)i + 0.5f;
+    zf_tensor_contiguous(apart, zf_dtype_float32(), 2, shape, &tensors[0]);
+    tensors[0].dl.strides = strides;
+    tensors[0].nbytes = sizeof apart - COLUMNS * sizeof(float);
+    zf_tensor_contiguous(together, zf_dtype_float32(), 1, n, &tensors[1]);
+    zf_tensor_contiguous(other, zf_dtype_float32(), 1, three, &tensors[2]);
+    zf_status_t st = ABI_CALL(rig, ext->digest(rig->instance, list, 3, all, &rig->err));
+    if (!abi_rig_check(rig, ABI_RULE_DIGEST, st == ZF_OK, "digest of three tensors", st))
+        return;
+    abi_check(rig->probe, ABI_RULE_DIGEST, all[0] == all[1], "a digest of equal elements differs with their strides");
+    for (int i = 0; i < 3; i++) {
+        st = ABI_CALL(rig, ext->digest(rig->instance, &list[i], 1, &one, &rig->err));
+        abi_check(rig->probe, ABI_RULE_DIGEST, st == ZF_OK && one == all[i],
+                  "tensor %d of three has another digest than alone", i);
+    }
 }
 
 /* ---- records of former steps ------------------------------------------------------------------------------------- */
@@ -314,8 +366,10 @@ static void probe_environment(abi_rig_t *rig) {
 
 const abi_row_t abi_told_rows[] = {{"keys and their ranges", ABI_OPEN, 0, probe_keys},
                                    {"values of keys", ABI_BOUND, 0, probe_values},
+                                   {"a long list", ABI_OPEN, 0, probe_long_list},
                                    {"ids of extensions", ABI_OPEN, 0, probe_ids},
                                    {"digests", ABI_BOUND, 0, probe_digest},
+                                   {"digests of several", ABI_BOUND, 0, probe_digests},
                                    {"records of steps", ABI_BOUND, 0, probe_records},
                                    {"environment", ABI_NOTHING, 0, probe_environment},
                                    {NULL, ABI_NOTHING, 0, NULL}};
