@@ -50,5 +50,11 @@ void wrong_out_values(float *x, size_t n, size_t n_columns);
 void wrong_out_item(zf_grad_item_t *item);
 void wrong_out_error(zf_error_t *err);
 
+/* wrong_sentences.c, wrong_tables.c: functions of a habit in place of the table's, and of an extension's (id). */
+void wrong_break_sentence(zf_plugin_t *table);
+const void *wrong_break_table(const char *id, const void *table);
+void wrong_break_again(zf_plugin_t *table);
+const void *wrong_break_table_again(const char *id, const void *table);
+
 /* What a learning rate is multiplied with: 1, but where the file itself is wrong (wrong_file.c). */
 float wrong_rate(void);

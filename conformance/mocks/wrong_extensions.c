@@ -197,6 +197,11 @@ static zf_status_t key(uint32_t i, zf_config_key_t *out, zf_error_t *err) {
 static zf_status_t check(const char *text, uint64_t nbytes, const char *const *overrides, uint32_t n_overrides,
                          zf_error_t *err) {
     zf_status_t st = real_config->check(text, nbytes, overrides, n_overrides, err);
+    char *more = err ? strstr(err->message, " more") : NULL;
+    if (IS(list_cut) && st < 0 && err)
+        err->message[150] = '\0';
+    if (IS(list_miscounted) && st < 0 && more && more > err->message)
+        more[-1] = more[-1] == '9' ? '1' : (char)(more[-1] + 1);
     if (st == ZF_ERR_CONFIG && (IS(check_blind) || (IS(check_blind_to_keys) && strstr(err->message, "has no key"))))
         return ZF_OK;
     return st;
@@ -274,5 +279,5 @@ const void *wrong_extension(const char *id) {
     if (IS(ids_by_address) && id && id == last_id)
         return last;
     last_id = id;
-    return last = id ? find(id) : NULL;
+    return last = id ? wrong_break_table_again(id, wrong_break_table(id, find(id))) : NULL;
 }

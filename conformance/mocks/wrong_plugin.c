@@ -549,6 +549,7 @@ static void wrap(const zf_plugin_t *plugin) {
     table.get_extension = wrong_extension;
     if (IS(table_short))
         table.struct_size -= 8;
+    wrong_break_sentence(&table);
     wrong_wrap_extensions(real);
 }
 
