@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/step/bind.c - the ways of a run's steps (contract in updater.h). */
+#include "step/matrices.h"
 #include "step/publisher.h"
 #include "step/updater.h"
 
@@ -16,6 +17,7 @@ static const zfi_publisher_t *const publishers[][2] = {
 void zfi_step_bind(zfi_run_t *run) {
     const zfi_policy_t *policy = &run->engine->policy;
     int is_whole = policy->is_whole || (!policy->selects && run->plan.n_resident == run->plan.n_matrices);
-    run->updater = run->plan.n_whole ? &zfi_updater_matrices : updaters[is_whole][policy->selects];
+    run->updater = updaters[is_whole][policy->selects];
+    run->by_host = run->plan.n_whole ? zfi_matrices_update : NULL;
     run->publisher = publishers[policy->published][zfi_gathers_behind(run->engine)];
 }

@@ -108,7 +108,7 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
         st = run->updater->choose(&run->state, t);
     zfi_scalars_record(&run->side, &run->sel, t);
     st = st ? st : zfi_send(run->engine);
-    return st || !run->updater->by_host ? st : run->updater->by_host(&run->state, t);
+    return st || !run->by_host ? st : run->by_host(&run->state, t);
 }
 
 /* ---- between steps ----------------------------------------------------------------------------------------------- */

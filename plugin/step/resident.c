@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "schedule/window.h"
 #include "step/control.h"
-#include "step/matrices.h"
 #include "step/publish.h"
 #include "step/publisher.h"
 #include "step/updater.h"
@@ -61,9 +60,7 @@ static void end(zfi_run_t *run, uint64_t t) {
 
 static void flush(zfi_run_t *run) { zfi_resident_show(&run->publishing); }
 
-const zfi_updater_t zfi_updater_whole = {zfi_resident_alone, end, zfi_control_pass, flush, NULL, 1 << 24};
-const zfi_updater_t zfi_updater_matrices = {zfi_resident_alone,  end,    zfi_control_pass, flush,
-                                            zfi_matrices_update, 1 << 24};
+const zfi_updater_t zfi_updater_whole = {zfi_resident_alone, end, zfi_control_pass, flush, 1 << 24};
 
 zf_status_t zfi_resident_check(zfi_engine_t *engine, const zfi_param_t *params) {
     zf_error_t error = {.struct_size = sizeof error};

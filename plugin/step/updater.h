@@ -6,8 +6,7 @@
  *            (windows.c)
  *   exact    resident matrices; other gradients are kept in slots until the step's end, when all of them are replayed:
  *            no channel is selected (windows.c)
- *   whole    resident matrices: there are no others (resident.c)
- *   matrices the same, of which some go to the host's function (matrices.c) */
+ *   whole    resident matrices: there are no others (resident.c) */
 #pragma once
 
 #include "instance/run.h"
@@ -21,14 +20,13 @@ typedef struct zfi_updater {
     zf_status_t (*choose)(const zfi_state_t *state, uint64_t t);
     /* FLUSH: what is due and what is open becomes visible. */
     void (*flush)(zfi_run_t *run);
-    /* The host's thread's own part of step t, behind all that it enqueued; NULL: none. */
-    zf_status_t (*by_host)(const zfi_state_t *state, uint64_t t);
     /* A batch of deliveries is closed when it holds this many gradient bytes: few, where each is to travel while the
      * next is filled; many, where a batch is one sharing of work among threads. */
     uint64_t batch_nbytes;
 } zfi_updater_t;
 
-extern const zfi_updater_t zfi_updater_windows, zfi_updater_exact, zfi_updater_whole, zfi_updater_matrices;
+extern const zfi_updater_t zfi_updater_windows, zfi_updater_exact, zfi_updater_whole;
 
-/* [control] The updater and the publisher of a run, as its configuration says. */
+/* [control] The updater and the publisher of a run, as its configuration says, and whether the host's thread has a part
+ * of its steps. */
 void zfi_step_bind(zfi_run_t *run);

@@ -69,7 +69,7 @@ static void flush(zfi_run_t *run) {
     }
 }
 
-const zfi_updater_t zfi_updater_windows = {update, end, zfi_control_start, flush, NULL, 1 << 20};
+const zfi_updater_t zfi_updater_windows = {update, end, zfi_control_start, flush, 1 << 20};
 
 /* ---- no channel is selected -------------------------------------------------------------------------------------- */
 
@@ -84,4 +84,4 @@ static void end_exact(zfi_run_t *run, uint64_t t) {
     zfi_row(&run->rows, t)->end_job = run->clock.next_job;
 }
 
-const zfi_updater_t zfi_updater_exact = {zfi_resident_alone, end_exact, zfi_control_pass, flush, NULL, 1 << 20};
+const zfi_updater_t zfi_updater_exact = {zfi_resident_alone, end_exact, zfi_control_pass, flush, 1 << 20};

@@ -20,6 +20,7 @@ static const zt_shape_t shapes[] = {
     {.rows = 3 * 23, .cols = 7, .group = 1},
     {.rows = 24, .cols = 40, .group = 2},
     {.rows = 17, .group = 2},
+    {.rows = 9, .cols = 7, .group = 2, .home = ZF_HOME_HOST}, /* by the workers */
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, N_MUON = 4, STACKED = 2, N_BATCH = 3, MOST = 69 * 7, N_STEPS = 4 };
 static const int64_t stacked_sizes[] = {N_BATCH, 23, 7};
