@@ -116,15 +116,21 @@ def model():
     return nn.ModuleList([Given(64, 48), Given(48), Given(300, 64), Given(), Given(7, 5, 3)])
 
 
+def with_streams(test):
+    """For this test the device has streams and events."""
+    for name, of in (("Stream", Stream), ("Event", Event), ("stream", stream), ("current_stream", lambda device=None: CURRENT)):
+        patch = mock.patch.object(torchvulkan, name, of, create=True)
+        patch.start()
+        test.addCleanup(patch.stop)
+    Stream.faults = ()
+    test.addCleanup(setattr, Stream, "faults", ())
+    Event.chance.seed(1)
+
+
 class Lanes(TorchTest):
     def setUp(self):
         super().setUp()
-        for name, of in (("Stream", Stream), ("Event", Event), ("stream", stream), ("current_stream", lambda device=None: CURRENT)):
-            patch = mock.patch.object(torchvulkan, name, of, create=True)
-            patch.start()
-            self.addCleanup(patch.stop)
-        Stream.faults = ()
-        Event.chance.seed(1)
+        with_streams(self)
 
     def run_beside_the_cpu(self, act=None, n_steps=8, n_backwards=1, edit=None, **options):
         """act(model, step) between backward and step, whose gradients the CPU gets; edit(model, step) after the step, on both. The optimizer,

@@ -104,6 +104,37 @@ class RuleCallback:
 
 
 @dataclasses.dataclass(frozen=True)
+class MatrixRule:
+    """A rule of whole matrices (zf/ext/draft/matrix.h), computed by Instance.update_matrices. n_moments: 0, 1 or 2; name: for the log and
+    checkpoints."""
+
+    name: str
+    n_moments: int
+
+    def fill(self):
+        """The ABI's struct."""
+        return _abi.RuleCallback(struct_size=C.sizeof(_abi.RuleCallback), n_moments=self.n_moments, name=self.name.encode())
+
+
+def _matrix_rules(instance):
+    """The chained struct whose function calls instance.update_matrices; what that raises is kept for the call that is under way."""
+    of = weakref.ref(instance)
+
+    def update(_ctx, address, n, elem_size):
+        instance = of()
+        try:
+            instance.update_matrices([_abi.MatrixUpdate.from_address(address + i * elem_size) for i in range(n)])
+        except BaseException as problem:
+            instance.problem = problem
+            return 1
+        return 0
+
+    out = _abi.MatrixRules(struct_size=C.sizeof(_abi.MatrixRules), flags=_abi.CHAINED_REQUIRED, id=_abi.EXT_MATRIX.encode())
+    out.update = type(out.update)(update)
+    return out
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """The facts known after a step (zf_step_report_t). step is the newest finished one, submitted_step the last."""
 
@@ -218,6 +249,8 @@ class Instance:
         self.come_together = None  # told of each call before it, where there are several ranks
         self.before_rest = None  # called before what brings the instance to rest: values that wait to be fetched come then
         self.behind, self._counter_names = [], []  # ids that the last written() found to be, and names of counters
+        self.update_matrices = None  # of groups with a MatrixRule: takes a step's list of zf_matrix_update_t, and raises no step's end but this instance's
+        self.problem, self._matrices = None, None
         self.settle_all = None  # brings all updates into place, before this instance is ended
         self.params = []
         self.layout = None
@@ -282,7 +315,10 @@ class Instance:
         with self.lock:
             if self.place.is_stream:
                 self._say_where(doing)
-            return self.lib.check(signals.call(slot, self.handle, *args, C.byref(record)), record, doing)
+            try:
+                return self.lib.check(signals.call(slot, self.handle, *args, C.byref(record)), record, doing)
+            except errors.ZfError as error:
+                raise error from self.problem
 
     def _say_where(self, doing):
         """Hooks are told the stream of now. What is no hook reads and writes memory at once: what was enqueued is done before."""
@@ -294,7 +330,7 @@ class Instance:
     # ---- parameters --------------------------------------------------------------------------------------------------
 
     def bind(self, params, rules=None):
-        """Declares the parameters, plans and takes all memory; returns their ids. rules: by group a key of RULES, or None = the
+        """Declares the parameters, plans and takes all memory; returns their ids. rules: by group a key of RULES, a MatrixRule, or None = the
         instance's own; not given: as before. A group keeps its rule. Again: the same declarations with other
         memory that holds the values go on; another set ends all windows, keeps what is trained in both by name and shape,
         and begins the schedule again. Gradients that were delivered and not stepped are dropped then."""
@@ -313,6 +349,9 @@ class Instance:
         args = _abi.BindArgs(struct_size=C.sizeof(_abi.BindArgs), decls=C.addressof(decls), n_decls=len(params),
                              decl_size=C.sizeof(_abi.ParamDecl), groups=C.addressof(groups), n_groups=len(groups),
                              group_size=C.sizeof(_abi.GroupDecl))
+        if any(isinstance(rule, MatrixRule) for rule in rules):
+            self._matrices = self._matrices or _matrix_rules(self)
+            args.next = C.addressof(self._matrices)
         self.call(self.table.bind_params, C.byref(args), ids, C.byref(layout), doing="bind")
         self._places, self._rules = held, rules
         _bound.add(self)
@@ -324,9 +363,13 @@ class Instance:
     def _groups(self, n, rules):
         groups, own = (_abi.GroupDecl * n)(), C.addressof(self._callback) if self._callback is not None else None
         for group, rule in itertools.zip_longest(groups, rules[:n]):
+            group.struct_size = C.sizeof(_abi.GroupDecl)
+            if isinstance(rule, MatrixRule):
+                groups.kept = [*getattr(groups, "kept", ()), rule.fill()]
+                group.rule, group.callback = _abi.RULE_CALLBACK, C.addressof(groups.kept[-1])
+                continue
             if rule is not None and rule not in RULES:
                 raise errors.ArgumentError(f"rule = {rule!r}; allowed: {', '.join(RULES)}")
-            group.struct_size = C.sizeof(_abi.GroupDecl)
             group.rule, group.callback = (self._rule, own) if rule is None else (RULES[rule], None)
         return groups
 

@@ -15,7 +15,7 @@ import logging
 import torch
 
 from .. import _abi, errors, state
-from . import adamw, devices, moments
+from . import adamw, devices, moments, muon
 from . import groups as hyper_groups
 from .carried import Mirrors
 from .cut import JointNorm, local, parameters_in, settle
@@ -54,7 +54,7 @@ class Binding:
             for name, param in parameters_in(model).items():
                 names.setdefault(id(param), name)
         return ParameterTable(groups, names, rows=rows_of(model), fused=fused_in(model), trained=trained,
-                              place=self.instance.place, config=self.instance.config, **self._table_options)
+                              place=self.instance.place, config=self.instance.config, rule=self._rule, **self._table_options)
 
     def _bind(self, table, groups):
         rules = hyper_groups.rules(groups, self._rule)
@@ -63,14 +63,17 @@ class Binding:
         if table.spread is not None and len(set(rules)) > 1:
             raise errors.ArgumentError(f"groups with rules of their own ({', '.join(map(str, rules))}) where parameters are cut over processes: "
                                        "their states could not be put together again; make an optimizer for each rule")
+        own = [muon.RULE if rule == muon.NAME else rule for rule in rules]
+        if muon.NAME in rules and self.instance.update_matrices is None:
+            self.instance.update_matrices = muon.MatrixUpdates()
         try:
-            self.instance.bind(table.decls, rules)
+            self.instance.bind(table.decls, own)
         except errors.OutOfMemoryError as problem:
             if not self.instance.place.is_stream:
                 raise
             self.log.info("%s; what torch's allocator does not use is given back, and it is tried again", problem)
             self.instance.place.give_back()
-            self.instance.bind(table.decls, rules)
+            self.instance.bind(table.decls, own)
         self.rules = rules
 
     def rules_by_name(self):
@@ -106,6 +109,8 @@ class Binding:
             struct_size=C.sizeof(_abi.StepArgs), groups=C.addressof(self._hyper), n_groups=len(groups),
             elem_size=C.sizeof(_abi.GroupHyper), unscale=1.0, stream=C.addressof(self.instance.stream)) for _ in range(2))
         self._waits = self.fetcher is not None and not self.instance.place.is_stream
+        if self.instance.update_matrices is not None:
+            self.instance.update_matrices.table, self.instance.update_matrices.groups = self.table, groups
         self.groups = groups  # of the optimizer: what it says when backward begins is expected of the step
         self.feed.begin = self._begin_step
         self._raw_report = _abi.StepReport(struct_size=C.sizeof(_abi.StepReport))

@@ -19,7 +19,7 @@ import zlib
 import torch
 
 from .. import errors, state
-from . import adamw, moments
+from . import adamw, moments, muon
 from . import groups as hyper_groups
 from .cut import local
 from .parameters import is_automatic
@@ -162,11 +162,15 @@ def check(groups, saved, default):
     loaded, rules = groups_with_rules(groups, saved["param_groups"], default), hyper_groups.rules(groups, default)
     names = {number: moments.names_of(rule) if rule else None for group, rule in zip(saved["param_groups"], rules) for number in group["params"]}
     entries = {number: entry for number, entry in saved.get("state", {}).items() if number in names}
+    muons = {number for group, rule in zip(saved["param_groups"], rules) if rule == muon.NAME for number in group["params"]}
+    # torch's Muon counts no updates, and needs none
+    entries = {number: {"step": torch.tensor(1.0, device="cpu"), **entry} if number in muons and isinstance(entry, dict) else entry
+               for number, entry in entries.items()}
     if not adamw.is_one(entries, names):
         raise errors.CheckpointError("load_state_dict: it holds the state of another optimizer, which cannot be taken over "
                                      "(torch's AdamW and Adam can, with rule adamw or adam); to go on with fresh moments load "
                                      '{**state_dict, "state": {}}')
-    hyper_groups.check_all(saved["param_groups"])
+    hyper_groups.check_all(loaded)
     return entries, loaded
 
 
@@ -176,7 +180,11 @@ def groups_with_rules(own, saved, default):
         now, then = mine.get("rule") or default, theirs.get("rule")
         if then is not None and then != now:
             raise errors.CheckpointError(f"load_state_dict: parameter group {i} was saved with the rule {then!r}, the optimizer has {now!r}")
-    return [{**theirs, **({"rule": mine["rule"]} if "rule" in mine else {})} for mine, theirs in zip(own, saved)]
+    def joined(mine, theirs):  # torch's Muon has fewer options
+        kept = {name: value for name, value in mine.items() if name not in ("params", "param_names")} if mine.get("rule") == muon.NAME else {}
+        return {**kept, **theirs, **({"rule": mine["rule"]} if "rule" in mine else {})}
+
+    return [joined(mine, theirs) for mine, theirs in zip(own, saved)]
 
 
 def _check_shape(own, saved):

@@ -11,6 +11,7 @@ import torch
 
 from .. import errors
 from ..instance import RULES
+from . import muon
 
 LEAST_EPS = 1e-30  # for 0, which the plugin refuses: with it an element that has never had a gradient stays, where torch makes it NaN
 _alive = weakref.WeakSet()  # optimizers
@@ -60,10 +61,13 @@ def check(group, number):
         raise errors.ArgumentError(f"{where}betas = {betas!r}; need two numbers")
     if isinstance(betas[0], torch.Tensor) != isinstance(betas[1], torch.Tensor):
         raise errors.ArgumentError(f"{where}betas = {betas!r}; need two numbers or two tensors")
-    if group.get("momentum", betas[0]) != betas[0]:
+    is_muon = group.get("rule") == muon.NAME
+    if is_muon:
+        muon.check(group, where, _number)
+    elif group.get("momentum", betas[0]) != betas[0]:
         raise errors.ArgumentError(f"{where}momentum = {group['momentum']!r} has no effect here: it is betas[0], {betas[0]!r}")
-    if group.get("rule") is not None and group["rule"] not in tuple(RULES):
-        raise errors.ArgumentError(f"{where}rule = {group['rule']!r}; allowed: {', '.join(RULES)}")
+    if not is_muon and group.get("rule") is not None and group["rule"] not in tuple(RULES):
+        raise errors.ArgumentError(f"{where}rule = {group['rule']!r}; allowed: {', '.join(RULES)}, {muon.NAME}")
     _number(group["lr"], where + "lr", "0 or more, finite", lambda x: x >= 0)
     for i, beta in enumerate(betas):
         _number(beta, f"{where}betas[{i}]", "0 <= beta < 1", lambda x: 0 <= x < 1)

@@ -125,6 +125,10 @@ class Waiting:
             for to, values in zip(pack.tensors, pack.hosts):
                 to.copy_(values)
 
+    def run(self, act):
+        """act(), which computes on the device; an event, or None: it is done."""
+        act()
+
     def settle(self):
         """What was copied up has left host memory."""
 
@@ -155,8 +159,8 @@ class Side(Waiting):
             self.settle()
             self._up_room.grow(sizes)
 
-    def _enqueue(self, act):
-        """Behind what the current stream has; an event."""
+    def run(self, act):
+        """Behind what the current stream has."""
         module = self._module
         if getattr(module, "is_current_stream_capturing", bool)():
             raise errors.StateError("a CUDA graph is being captured: gradients and values are copied by torch outside of it, so leave "
@@ -169,7 +173,7 @@ class Side(Waiting):
         return event
 
     def copy(self, to, values):
-        return self._enqueue(lambda: to.copy_(values, non_blocking=True))
+        return self.run(lambda: to.copy_(values, non_blocking=True))
 
     def copy_up(self, packs):
         """What the current stream is given next finds the values there."""
@@ -188,7 +192,7 @@ class Side(Waiting):
                 kept.append(_unflatten_dense_tensors(whole, tensors))
                 torch._foreach_copy_(tensors, kept[-1])
 
-        self._up.append((self._enqueue(act), kept))
+        self._up.append((self.run(act), kept))
         self._module.current_stream(self._device).wait_stream(self._stream)
 
     def settle(self):

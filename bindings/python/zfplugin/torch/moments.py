@@ -14,7 +14,7 @@ from .adamw import MASTER
 from .cut import local
 
 _NAMES = {"adamw": ("exp_avg", "exp_avg_sq"), "adam": ("exp_avg", "exp_avg_sq"), "lion": ("exp_avg",),
-          "sgd": ("momentum_buffer",), "sgd_nesterov": ("momentum_buffer",), None: ("m", "v")}
+          "sgd": ("momentum_buffer",), "sgd_nesterov": ("momentum_buffer",), "muon": ("momentum_buffer",), None: ("m", "v")}
 _DTYPES = {"n": torch.int32, "selected": torch.uint8, "importance": torch.float64}  # of arrays; else float32
 _ADAMW_GROUP = {"amsgrad": False, "maximize": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None}
 
@@ -73,6 +73,13 @@ def adamw_state_dict(groups, entries, rules):
     return {"state": entries,
             "param_groups": [{**_ADAMW_GROUP, "decoupled_weight_decay": rule == "adamw", **{k: v for k, v in group.items() if k != "rule"}}
                              for group, rule in zip(groups, rules)]}
+
+
+def muon_state_dict(groups, entries):
+    """The dict that torch.optim.Muon's state_dict() would give."""
+    kept = ("lr", "weight_decay", "momentum", "nesterov", "ns_coefficients", "eps", "ns_steps", "adjust_lr_fn", "params", "param_names")
+    return {"state": {number: {"momentum_buffer": entry["momentum_buffer"]} for number, entry in entries.items()},
+            "param_groups": [{name: group[name] for name in kept if name in group} for group in groups]}
 
 
 def are_adamws(rules):

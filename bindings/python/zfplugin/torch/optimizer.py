@@ -22,7 +22,7 @@ import torch
 from .. import errors
 from ..instance import Instance, _report
 from ..signals import whole
-from . import cut, devices, figures, moments, processes
+from . import cut, devices, figures, moments, muon, processes
 from . import groups as hyper_groups
 from .binding import Binding
 from .fetch import Fetcher
@@ -39,10 +39,12 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
 
     params: parameters, (name, parameter) pairs (model.named_parameters()), or groups of either. Names are used in
         errors and in saved states; without them parameters are param0, param1, ... in order.
-    lr, betas, eps, weight_decay: as in torch.optim.AdamW; per group too; read at every step.
+    lr, betas, eps, weight_decay: as in torch.optim.AdamW; per group too; read at every step. eps, weight_decay: None = 1e-8 and 0.01, with rule
+        "muon" 1e-7 and 0.1.
     config: path of an INI file, INI text, {"section.key": value}, "section.key=value", or a list of these, of which the later ones
         hold; None = the plugin's defaults.
-    rule: "adamw", "adam" (decay as L2), "sgd", "sgd_nesterov" (momentum = betas[0]) or "lion"; per group too, kept while it lives. Or a
+    rule: "adamw", "adam" (decay as L2), "sgd", "sgd_nesterov" (momentum = betas[0]), "lion", or "muon" with the options of torch.optim.Muon
+        (muon.py); per group too, kept while it lives. Or a
         zfplugin.RuleCallback, a compiled function, for groups that name none.
     clip_norm: clip the gradient's global norm to it inside the plugin (0 = off), instead of clip_grad_norm_.
     model: the module, for names, for the channel axis of Conv1D layers, and needed by fetch.
@@ -72,7 +74,7 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
     options_of_torchs: fused, foreach and the like: None and False are taken, anything else is refused with the reason.
     """
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, rule="adamw", clip_norm=0.0,
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=None, weight_decay=None, *, config=None, rule="adamw", clip_norm=0.0,
                  model=None, fetch=False, declare=None, overlap=None, group=None, norm_group=None, release_gradients=0, releasable=False,
                  sharded_state=False, device=None, **options_of_torchs):
         self._binding = None
@@ -96,9 +98,11 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
         groups, self._names = split_names(params)
         for name, param in in_model.items():
             self._names.setdefault(id(param), name)
-        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+        self._rule, shared = rule if isinstance(rule, str) else None, {"eps": eps, "weight_decay": weight_decay}
+        if isinstance(groups, list):
+            groups = muon.prepared(groups, self._rule, shared, model, self._names, self.log)
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": 1e-8 if eps is None else eps, "weight_decay": 1e-2 if weight_decay is None else weight_decay,
                                   "maximize": bool(options_of_torchs.pop("maximize", None))})
-        self._rule = rule if isinstance(rule, str) else None
         held = [(self._names.get(id(p), f"param{i}"), p) for i, p in enumerate(p for group_ in self.param_groups for p in group_["params"])]
         if self._is_cut():
             if release_gradients:
@@ -112,7 +116,7 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
         is_single, log = not processes.are_several(), self.log
 
         def make_instance(*, place, **more):  # no reference to this optimizer, which goes when it is dropped
-            return Instance(config, fetch=fetch, rule=rule, log=log, name="torch",
+            return Instance(config, fetch=fetch, rule="adamw" if rule == muon.NAME else rule, log=log, name="torch",
                             before=[f"zenflow.on_overwrite={'hold' if place.is_stream else 'ask'}"],
                             releasable=releasable, place=place, **more)
 
@@ -171,6 +175,9 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
             (param_group,), names = split_names([param_group])
             if any(("param_names" in group) != ("param_names" in param_group) for group in self.param_groups):
                 raise errors.ArgumentError("parameters of some groups have names, of others none: name all of them, or none")
+            param_group, *rest = muon.prepared([param_group], self._rule, {}, self._model(), {**self._names, **names}, self.log)
+            if rest:
+                raise errors.ArgumentError('a group of rule="muon" that is added has matrices of hidden layers alone: add the others in a group of their own')
         super().add_param_group(param_group)
         binding = self._binding
         before = self._names if binding is None else binding.names

@@ -150,10 +150,10 @@ class ParameterTable:
     were bound as trainable before: frozen since, they keep their state and are holes, as in torch. is_reduced: gradients are
     summed or averaged over ranks. place: where they all must be; on the host's thread those of other devices have mirrors. config: a function
     that gives the instance's. is_single: no other process trains with this one. overlap: updates go on beside the trainer,
-    during backward or behind step()."""
+    during backward or behind step(). rule: of groups that name none."""
 
     def __init__(self, groups, names, *, rows, fused, declare=None, is_reduced=False, own_numbers=None, trained=(), place=HOST_THREAD,
-                 config=None, is_single=True, mirrors=None, overlap=None):
+                 config=None, is_single=True, mirrors=None, overlap=None, rule=None):
         self.params = [p for group in groups for p in group["params"]]
         self.group_of = [number for number, group in enumerate(groups) for _ in group["params"]]
         if len({id(p) for p in self.params}) < len(self.params):
@@ -180,7 +180,9 @@ class ParameterTable:
         home = "host" if overlap and not place.is_stream and config()["zenflow.mode"] == "exact" else "plugin"
         is_alone = self.spread is not None and cut.is_decided_alone(config())
         copies = {i: (self.spread.counts(at), self.spread.diverges(at, is_alone)) for at, (i, _) in enumerate(self.trainable)} if self.spread else {}
-        self.decls = [self._declare(i, declared(declare, name, param), rows, fused, is_reduced, own_numbers, home, *copies.get(i, (True, False)))
+        by_matrix = {number for number, group in enumerate(groups) if (group.get("rule") or rule) == "muon"}  # in step() itself
+        self.decls = [self._declare(i, declared(declare, name, param), rows, fused, is_reduced, own_numbers,
+                                    "plugin" if self.group_of[i] in by_matrix else home, *copies.get(i, (True, False)))
                       for i, (name, param) in enumerate(zip(self.names, self.params))]
         self.numbers = {id(p): i for i, p in enumerate(self.params)}
         self.instance = None

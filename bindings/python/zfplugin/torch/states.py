@@ -9,7 +9,7 @@ import torch
 
 from .. import errors, state
 from ..signals import whole
-from . import adamw, checkpoint, cut, experts, moments
+from . import adamw, checkpoint, cut, experts, moments, muon
 from . import groups as hyper_groups
 from .hooks import with_versions
 
@@ -60,12 +60,23 @@ class States:
     @torch.no_grad()
     def adamw_state_dict(self):
         """A state dict for torch.optim.AdamW (with rule="adam" for Adam): its groups, and the moments and update counts that
-        flush() would leave; nothing changes. The weights to go with it are those after flush(), or of export()."""
-        rules = self._rules()
+        flush() would leave; nothing changes. The weights to go with it are those after flush(), or of export(). Groups of rule="muon" are
+        left out: muon_state_dict() has them."""
+        rules = [rule for rule in self._rules() if rule != muon.NAME]
         moments.check_rules(rules)
-        numbers = {id(p): n for n, p in enumerate(p for group in self.param_groups for p in group["params"])}
-        entries = {numbers[id(p)]: entry for p, entry in self._read_moments(is_whole=True).items()}
-        return moments.adamw_state_dict(hyper_groups.packed(self.param_groups), entries, rules)
+        return moments.adamw_state_dict(*self._for_torch(lambda rule: rule != muon.NAME), rules)
+
+    @whole
+    @torch.no_grad()
+    def muon_state_dict(self):
+        """A state dict for torch.optim.Muon, of the groups whose rule is that."""
+        return moments.muon_state_dict(*self._for_torch(lambda rule: rule == muon.NAME))
+
+    def _for_torch(self, is_chosen):
+        """(groups, packed, whose rules are chosen; the entries of their parameters, by number)."""
+        groups = [group for group, rule in zip(self.param_groups, self._rules()) if is_chosen(rule)]
+        numbers = {id(p): n for n, p in enumerate(p for group in groups for p in group["params"])}
+        return hyper_groups.packed(groups), {numbers[id(p)]: entry for p, entry in self._read_moments(is_whole=True).items() if id(p) in numbers}
 
     @property
     def state(self):

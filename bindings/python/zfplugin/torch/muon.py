@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon): matrices whose momentum is made orthogonal before it is taken off.
+
+    ZenFlow([{"params": hidden, "rule": "muon", "lr": 0.02}, {"params": rest}])
+
+Model: the plugin keeps masters and momentum in host memory, and everything around an update: norm, clipping, skipped steps, accumulation,
+checkpoints. Once per step it calls MatrixUpdates with all matrices that have a gradient (zf.matrix/0). Momentum and weights are updated there, in host
+memory; Newton-Schulz iterations run on the parameter's own device. What travels is the update alone, in ns_dtype, up and down, and while one
+matrix is iterated on a device's stream the next one's momentum is made on the CPU: two places are in use at once.
+
+Arguments and defaults are torch.optim.Muon's, and so is the arithmetic with ns_dtype="bfloat16"; momentum and weights are fp32, of 16-bit
+parameters too. Parameters of three axes whose first counts experts are matrices each.
+"""
+import ctypes as C
+import math
+
+import torch
+
+from .. import errors
+from ..instance import MatrixRule
+from . import cut, experts
+from .lanes import host_memory
+
+NAME = "muon"
+RULE = MatrixRule(NAME, 1)
+OPTIONS = {"momentum": 0.95, "nesterov": True, "ns_coefficients": (3.4445, -4.7750, 2.0315), "ns_steps": 5, "adjust_lr_fn": None,
+           "ns_dtype": "bfloat16"}
+_SHARED = {"eps": 1e-7, "weight_decay": 0.1}  # with other rules, which have other defaults
+_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+_GRADIENTS = {(2, 32): torch.float32, (4, 16): torch.bfloat16, (2, 16): torch.float16}  # by code and bits
+_MOST_ELEMS = 1 << 25  # of matrices of one parameter that are iterated together
+
+
+# ---- groups --------------------------------------------------------------------------------------------------------------
+
+
+def _not_hidden(model):
+    """ids of the weights of embeddings and of the head, which are matrices and no hidden layers'."""
+    if model is None:
+        return set()
+    modules = [m for m in model.modules() if isinstance(m, (torch.nn.Embedding, torch.nn.EmbeddingBag))]
+    head = getattr(model, "get_output_embeddings", lambda: None)()
+    return {id(m.weight) for m in [*modules, *([head] if head is not None else [])] if getattr(m, "weight", None) is not None}
+
+
+def prepared(groups, default, shared, model, names, log):
+    """The groups with the options of Muon where their rule is that. default: the rule of groups that name none. shared: what the optimizer was
+    given for all groups, None where nothing. Parameters that are no matrices of hidden layers go into a group of AdamW's behind theirs, where
+    its rate is theirs too (adjust_lr_fn="match_rms_adamw"); else they are refused. names: {id(parameter): name}."""
+    if not any(isinstance(group, dict) and (group.get("rule") or default) == NAME for group in groups):
+        return groups
+    fused, others, out = experts.fused_in(model), _not_hidden(model), []
+
+    def is_matrix(p):
+        is_expert = p.dim() == 3 and (experts.is_named_so(names.get(id(p), "")) if fused is None else id(p) in fused)
+        return (p.dim() == 2 or is_expert) and id(p) not in others
+
+    for group in groups:
+        out.append(group)
+        if (group.get("rule") or default) != NAME:
+            continue
+        params = [group["params"]] if isinstance(group["params"], torch.Tensor) else list(group["params"])
+        given = {name: value for name, value in shared.items() if value is not None}
+        group = out[-1] = {**OPTIONS, **_SHARED, **given, **group, "params": params, "rule": NAME}
+        rest = [at for at, p in enumerate(params) if not is_matrix(p)]
+        if rest:
+            out[-1:] = _split(group, rest, names, log)
+    return out
+
+
+def _split(group, rest, names, log):
+    """The group without the parameters at these places, and a group of AdamW's with them."""
+    said = [names.get(id(group["params"][at]), f"number {at}, of shape {list(group['params'][at].shape)}") for at in rest]
+    text = ", ".join(said[:8]) + (f" and {len(said) - 8} more" if len(said) > 8 else "")
+    if group["adjust_lr_fn"] != "match_rms_adamw":
+        raise errors.ArgumentError(f"rule = {NAME!r} is for the matrices of hidden layers, and these are embeddings, the head, or no matrices: {text}. "
+                                   'Give them a group of their own, {"params": ..., "rule": "adamw", "lr": ...}; with '
+                                   'adjust_lr_fn="match_rms_adamw", under which one rate serves both rules, it is made for you')
+    log.info("rule = %r: AdamW trains what is no matrix of a hidden layer, with the same rate: %s", NAME, text)
+
+    def at_places(places):
+        return {name: [group[name][at] for at in places] for name in ("params", "param_names") if name in group}
+
+    kept = [at for at in range(len(group["params"])) if at not in set(rest)]
+    own = {name: value for name, value in group.items() if name not in (*OPTIONS, "eps")}
+    return [*([{**group, **at_places(kept)}] if kept else []), {**own, **at_places(rest), "rule": "adamw"}]
+
+
+def check(group, where, number):
+    """Raises ArgumentError for options that no step could be made with. number: checks one, as groups.py has it."""
+    number(group["momentum"], where + "momentum", "0 <= momentum < 1", lambda x: 0 <= x < 1)
+    if not isinstance(group["ns_steps"], int) or not 0 <= group["ns_steps"] < 100:
+        raise errors.ArgumentError(f"{where}ns_steps = {group['ns_steps']!r}; allowed: 0 .. 99")
+    for name, allowed in (("adjust_lr_fn", (None, "original", "match_rms_adamw")), ("ns_dtype", tuple(_DTYPES))):
+        if group[name] not in allowed:
+            raise errors.ArgumentError(f"{where}{name} = {group[name]!r}; allowed: {', '.join(map(repr, allowed))}")
+    if not isinstance(group["ns_coefficients"], (tuple, list)) or len(group["ns_coefficients"]) != 3:
+        raise errors.ArgumentError(f"{where}ns_coefficients = {group['ns_coefficients']!r}; need three numbers")
+    for i, value in enumerate(group["ns_coefficients"]):
+        number(value, f"{where}ns_coefficients[{i}]", "a finite number", lambda _: True)
+    for p in group["params"]:
+        if cut.is_cut(p) and p.device_mesh.size() > 1:
+            raise errors.ArgumentError(f"{where}rule = {NAME!r} needs matrices whole, and one of shape {list(p.shape)} is cut over {p.device_mesh}: "
+                                       "not in this version; train these with rule=\"adamw\"")
+
+
+# ---- updates -------------------------------------------------------------------------------------------------------------
+
+
+def orthogonal(update, coefficients, n_steps, eps, dtype):
+    """update [..., rows, columns] with singular values near 1, by Newton-Schulz iterations x := a x + (b A + c A A) x, A = x x'."""
+    a, b, c = coefficients
+    is_tall = update.shape[-2] > update.shape[-1]
+    x = (update.mT if is_tall else update).to(dtype)
+    x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=eps)
+    add_product = torch.baddbmm if x.dim() == 3 else torch.addmm
+    for _ in range(n_steps):
+        gram = x @ x.mT
+        x = add_product(x, add_product(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if is_tall else x
+
+
+def _scale(group, rows, columns):
+    """The factor on the rate."""
+    if group["adjust_lr_fn"] == "match_rms_adamw":
+        return 0.2 * math.sqrt(max(rows, columns))
+    return math.sqrt(max(1, rows / columns))
+
+
+def _at(address, shape, dtype):
+    """A tensor of the plugin's memory."""
+    return torch.frombuffer((C.c_char * (math.prod(shape) * dtype.itemsize)).from_address(address), dtype=dtype).view(shape)
+
+
+class _Run:
+    """Some matrices of one parameter, which lie one behind the other: [n, rows, columns], or [rows, columns] where it is one."""
+
+    def __init__(self, first, n, group, device):
+        self.group, self.device, self.event, self.made = group, device, None, None
+        shape = (n, first.rows, first.cols) if n > 1 else (first.rows, first.cols)
+        self.w, self.m = _at(first.w, shape, torch.float32), _at(first.m, shape, torch.float32)
+        self.gradient = _at(first.g, shape, _GRADIENTS[first.grad_dtype.code, first.grad_dtype.bits])
+        self.s, self.lr, self.decay = first.s, first.lr, first.weight_decay
+        self.scale = _scale(group, first.rows, first.cols)
+
+    def begin(self, lane, place):
+        """Updates the momentum, and makes its update orthogonal: in place, memory of the host, where a lane leads to the device."""
+        gradient, mu = self.gradient.float(), float(self.group["momentum"])
+        gradient = gradient * self.s if self.s != 1 else gradient
+        self.m.lerp_(gradient, 1 - mu)
+        update = gradient.lerp(self.m, mu) if self.group["nesterov"] else self.m
+        dtype, how = _DTYPES[self.group["ns_dtype"]], (self.group["ns_coefficients"], self.group["ns_steps"], self.group["eps"])
+        if lane is None:
+            self.update = orthogonal(update, *how, dtype)
+            return
+        self.update = place[:update.numel()].view(update.shape).copy_(update)
+
+        def iterate():
+            self.made = orthogonal(self.update.to(self.device, non_blocking=True), *how, dtype)
+            self.update.copy_(self.made, non_blocking=True)
+
+        self.event = lane.run(iterate)
+
+    def end(self):
+        if self.event is not None:
+            self.event.synchronize()
+        self.w.mul_(1 - self.lr * self.decay)
+        self.w.add_(self.update, alpha=-self.lr * self.scale)
+
+
+class MatrixUpdates:
+    """The function of whole matrices that an instance calls in its step."""
+
+    def __init__(self):
+        self.table = self.groups = None  # of the binding; it says which
+        self._places = {}                # {(device, dtype): two places in host memory}
+
+    def __call__(self, updates):
+        """updates: zf_matrix_update_t, by parameter and batch index."""
+        before = None
+        for number, run in enumerate(self._runs(updates)):
+            lane = None if run.device.type == "cpu" else self.table.mirrors.lane(run.device)
+            run.begin(lane, self._place(run, lane, number % 2))
+            if before is not None:
+                before.end()
+            before = run
+        before.end()
+
+    def _runs(self, updates):
+        at = 0
+        while at < len(updates):
+            first = updates[at]
+            most, n = max(1, _MOST_ELEMS // (first.rows * first.cols)), 1
+            while n < most and at + n < len(updates) and updates[at + n].param == first.param:
+                n += 1
+            yield _Run(first, n, self.groups[first.group], cut.local(self.table.params[first.param]).device)
+            at += n
+
+    def _place(self, run, lane, turn):
+        """Memory of the host for a run's update, one of two."""
+        if lane is None:
+            return None
+        dtype, n = _DTYPES[run.group["ns_dtype"]], run.w.numel()
+        places = self._places.get((run.device, dtype))
+        if places is None or places[0].numel() < n:
+            like = torch.empty(n, dtype=dtype, device="meta")
+            places = self._places[run.device, dtype] = host_memory([like, like], lane.is_stream)
+        return places[turn]
