@@ -202,8 +202,7 @@ def keys_of(plan, row):
     if way.state_mib:
         yield f"\n[device]\nstate_mib = {way.state_mib}"
     if options.ranks > 1:
-        yield (f"\n[shard]\nstage = {plan.stage}\n\n[host]\n; local_rank = R/{options.local_ranks} where the launcher does not say "
-               "it: R counts from 0")
+        yield f"\n[shard]\nstage = {plan.stage}"
     if way.name == "streamed":
         yield "# PyTorch: fully_shard(..., offload_policy=CPUOffloadPolicy())"
     elif not options.no_fetch or way.name == "released":

@@ -333,6 +333,7 @@ static int may_be_read(const char *name) {
     static const char *const known[] = {"ZF_FORCE_ISA",
                                         "ZF_TEST_BLOCK_ELEMS",
                                         "ZF_TEST_STATE_BYTES",
+                                        "ZF_TEST_WHOLE_BYTES",
                                         "ZF_STATE_FILE_NBYTES", /* its own */
                                         "LOCAL_RANK",
                                         "LOCAL_WORLD_SIZE",

@@ -24,10 +24,12 @@ static void set_or_not(const char *name, uint64_t value) {
         unsetenv(name);
 }
 
-/* How small blocks are cut, and what a MiB of state is (SCHEDULE.md, "Parameters, ...", "Resident blocks"). */
+/* How small blocks are cut, what a MiB of state is, and what stays whole (SCHEDULE.md, "Parameters, ...", "Resident
+ * blocks"). */
 static void set_sizes(const zx_case_t *c) {
     set_or_not("ZF_TEST_BLOCK_ELEMS", c->config.block_elems);
     set_or_not("ZF_TEST_STATE_BYTES", c->config.resident_nbytes == ZO_ALL_RESIDENT ? 0 : c->config.resident_nbytes);
+    set_or_not("ZF_TEST_WHOLE_BYTES", c->ranks ? c->ranks->whole_bytes : 0);
 }
 
 static int can_release(const zx_host_t *h) {

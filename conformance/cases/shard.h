@@ -73,7 +73,7 @@ typedef struct zs_ranks {
     /* of the case that runs */
     uint32_t stage;
     uint32_t bucket_bytes; /* 0: auto */
-    uint32_t resident_bytes;
+    uint32_t whole_bytes;
     zx_rng_t rng; /* this rank's own */
     uint64_t expected_nbytes, expected_value_nbytes;
     const zo_t *oracle; /* of the run: its matrices are cut */

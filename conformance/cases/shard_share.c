@@ -68,7 +68,7 @@ static void draw_fetches(zx_case_t *c, zx_rng_t *rng) {
 /* At stage 3: small ones and vectors are whole on every rank. */
 static int would_be_sharded(const zs_ranks_t *ranks, const zx_param_t *p) {
     return zx_is_trainable(p) && zx_n_elems(p) > 0 && p->array->ndim > p->decl.n_batch_axes + 1 &&
-           zx_n_elems(p) * zo_dtype_nbytes(p->decl.dtype) > ranks->resident_bytes;
+           zx_n_elems(p) * zo_dtype_nbytes(p->decl.dtype) > ranks->whole_bytes;
 }
 
 int zs_is_sharded(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param) {
@@ -80,15 +80,15 @@ int zs_is_sharded(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param) {
 
 /* Parameters that live as shards are fetched in every mode, and their values are published in the step. */
 static void prepare_shards(zs_ranks_t *ranks, zx_case_t *c) {
-    static const uint32_t residents[] = {0, 0, 0, 0, 100, 1000}, buckets[] = {1, 1, 100, 512, 1000, 4096, 30000, 0};
+    static const uint32_t wholes[] = {1, 1, 1, 1, 100, 1000}, buckets[] = {1, 1, 100, 512, 1000, 4096, 30000, 0};
     zx_rng_t rng = zx_rng(c->seed, 82, c->index);
-    ranks->resident_bytes = residents[zx_below(&rng, 6)];
+    ranks->whole_bytes = wholes[zx_below(&rng, 6)];
     uint32_t bucket_bytes = buckets[zx_below(&rng, 8)];
     if (!zs_shards_params(ranks))
         return;
     ranks->bucket_bytes = bucket_bytes;
     if (ranks->has_fault) /* as many buckets as there are matrices */
-        ranks->resident_bytes = 0, ranks->bucket_bytes = 1;
+        ranks->whole_bytes = 1, ranks->bucket_bytes = 1;
     replace_line(c, "publish_lag = auto", "publish_lag", (uint32_t)c->config.publish_lag);
     c->config.can_fetch = 0;
 }
@@ -286,9 +286,6 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     size_t n = strlen(c->config_text);
     n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "[shard]\nstage = %u\ntransport = %s\n",
                           ranks->stage, ranks->transport ? ranks->transport : "host");
-    if (zs_shards_params(ranks))
-        n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "resident_bytes = %u\n",
-                              ranks->resident_bytes);
     if (ranks->bucket_bytes && ranks->fault != ZS_CONFIG)
         snprintf(c->config_text + n, sizeof c->config_text - n, "bucket_bytes = %u\n", ranks->bucket_bytes);
     misbehave_early(ranks, c);

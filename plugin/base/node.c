@@ -38,12 +38,9 @@ static int read_count(const char *text, uint32_t *out) {
     return 1;
 }
 
-zfi_node_t zfi_node_find(uint32_t given_rank, uint32_t given_n_ranks, char *(*get)(const char *name)) {
-    zfi_node_t node = {.rank = given_rank, .n_ranks = given_n_ranks, .is_given = 1};
-    if (given_n_ranks)
-        return node;
+zfi_node_t zfi_node_find(char *(*get)(const char *name)) {
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        node = (zfi_node_t){0};
+        zfi_node_t node = {0};
         if (read_count(get(launchers[i].rank), &node.rank) && read_count(get(launchers[i].n_ranks), &node.n_ranks) &&
             node.rank < node.n_ranks)
             return node;

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/base/node.h - the processes of one training job that share this machine, and the memory one of them may take.
  *
- * A launcher starts several ranks on a node and names them in the environment of each. The configuration may name them
- * instead ([host] local_rank); the environment is only what holds when it does not. */
+ * A launcher starts several ranks on a node and names them in the environment of each. */
 #pragma once
 
 #include <stdint.h>
 
 typedef struct zfi_node {
     uint32_t rank, n_ranks; /* of this process among those of the job on this machine; n_ranks >= 1 */
-    int is_given;           /* by the configuration, not by a launcher */
 } zfi_node_t;
 
-/* [any-thread] given_n_ranks = 0: what the launcher says, asked from `get` (getenv, or a test's own function). Read are
+/* [any-thread] Asks `get` (getenv, or a test's own function) what the launcher says. Read are
  * torchrun's variables, Open MPI's, those of MPICH and Intel MPI, and Slurm's. A pair that is not complete, or
  * contradicts itself, does not count. Without any: one rank. */
-zfi_node_t zfi_node_find(uint32_t given_rank, uint32_t given_n_ranks, char *(*get)(const char *name));
+zfi_node_t zfi_node_find(char *(*get)(const char *name));
 
 typedef struct zfi_room { /* bytes; UINT64_MAX where the system does not say */
     uint64_t available;   /* what may still be allocated: MemAvailable, or less where control groups leave less */

@@ -334,17 +334,6 @@ static void report_text(reading_t *r, const char *section, const char *name, con
                 zfi_key_at((uint32_t)key)->range);
 }
 
-static void take_ranks(reading_t *r) {
-    enum { MOST_RANKS = 4096 };
-    zfi_config_t *config = &r->config;
-    const char *at = config->local_rank_text;
-    if (!*at)
-        return;
-    if (!read_number(&at, 0, MOST_RANKS - 1, &config->local_rank) || *at++ != '/' ||
-        !read_number(&at, config->local_rank + 1, MOST_RANKS, &config->local_ranks) || *at)
-        report_text(r, "host", "local_rank", config->local_rank_text);
-}
-
 /* PATH, or PATH WORD and what is said behind it: NULL, or that. */
 static const char *take_path(const char *text, const char *word, char path[ZFI_TEXT_NBYTES]) {
     const char *at = NULL;
@@ -425,7 +414,6 @@ static void take_together(reading_t *r) {
     if (r->config.deferred == ZFI_DEFERRED_MEAN) /* the one update of a window is not the last step's */
         r->config.predict = ZFI_PREDICT_OFF;
     take_interval(&r->config);
-    take_ranks(r);
     take_trace(r);
     take_audit(r);
 }
@@ -433,6 +421,7 @@ static void take_together(reading_t *r) {
 static void set_defaults(zfi_config_t *config) {
     memset(config, 0, sizeof *config);
     config->block_elems = ZFI_BLOCK_ELEMS;
+    config->whole_nbytes = ZFI_WHOLE_NBYTES;
     for (uint32_t i = 0; i < ZFI_N_KEYS; i++)
         zfi_key_set(zfi_key_at(i), zfi_key_at(i)->default_value, config);
 }

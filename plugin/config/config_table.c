@@ -106,12 +106,9 @@ static const zfi_key_t keys[] = {
      "summed over the ranks in either; from 1 on each rank gets and keeps the sums of its slices only, which is half "
      "of what travels. Their memory is that and a few buckets; best where gradients come with LAST, in the reversed "
      "order of parameters. 2: the same as 1. 3: the parameters as well: a rank keeps its slices, and the trainer reads "
-     "a whole one between param_fetch and param_release, where zf.shards/0 says (ZF_CREATE_CAP_SHARDS); not with mode "
-     "= mean."},
-    {"shard", "resident_bytes", ZFI_KEY_INT, MEMBER(resident_bytes), 0, 4294967295.0, NULL, "0..4294967295", "65536",
-     "stage = 3 only: parameters of at most this many bytes, and those with one axis besides batch axes (biases, "
-     "norms), "
-     "stay whole on every rank, in the trainer's own memory."},
+     "a whole one between param_fetch and param_release, where zf.shards/0 says (ZF_CREATE_CAP_SHARDS), but those of "
+     "at "
+     "most 65,536 bytes and vectors, which stay whole; not with mode = mean."},
     {"shard", "bucket_bytes", ZFI_KEY_INT, MEMBER(bucket_bytes), 1, 4294967295.0, auto_bucket, "1..4294967295 | auto",
      "auto",
      "Several ranks: bytes of gradients that are exchanged at once, while the backward pass goes on. The same on every "
@@ -135,10 +132,6 @@ static const zfi_key_t keys[] = {
     {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, affinities, "auto | none", "auto",
      "auto pins each worker to a physical core of the process's mask that no other instance on the machine has, and "
      "none where that cannot be known (a container that shares its CPUs); none leaves them alone."},
-    {"host", "local_rank", ZFI_KEY_TEXT, MEMBER(local_rank_text), 0, 0, NULL, "auto | R/N with R < N <= 4096", "auto",
-     "R/N: this process is number R, from 0, of N processes of the training job that share this machine's cores and "
-     "memory; each takes an equal part. 0/1: no others. auto: what the launcher says (torchrun, Open MPI, MPICH, "
-     "Slurm); cores that the launcher has divided already are not divided again."},
     {"host", "memory_limit_mib", ZFI_KEY_INT, MEMBER(memory_limit_mib), 0, 1099511627776.0, NULL, "0..1099511627776",
      "0",
      "Most host memory the plan may use, in MiB. 0 = what the machine and its cgroup have, shared fairly with the "
@@ -253,8 +246,7 @@ int zfi_section_is_known(const char *name) {
 
 int zfi_key_is_free(const char *section, const char *name) {
     static const char *const sections[] = {"shard", "log", "trace", "audit"};
-    static const char *const of_host[] = {"threads",          "affinity",  "local_rank",
-                                          "memory_limit_mib", "early_mib", "deadline_ms"};
+    static const char *const of_host[] = {"threads", "affinity", "memory_limit_mib", "early_mib", "deadline_ms"};
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
         if (strcmp(section, sections[i]) == 0)
             return 1;

@@ -48,7 +48,6 @@ static const char *unmet_need(const zfi_config_t *config, const zfi_key_t *key) 
         {"full_warm_up_rounds", OF_WINDOWS, selects},
         {"predict", OF_WINDOWS, selects},
         {"select_interval", "select_strategy = step or auto", config->select_strategy != ZFI_SELECT_EPOCH},
-        {"resident_bytes", "[shard] stage = 3", config->stage == 3},
     };
     for (size_t k = 0; k < sizeof needs / sizeof *needs; k++)
         if (strcmp(key->name, needs[k].key) == 0 && !needs[k].is_met)

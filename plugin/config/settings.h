@@ -14,7 +14,7 @@ enum { ZFI_SELECT_INTERVAL_AUTO = 0 };
 enum { ZFI_PREDICT_OFF = 0, ZFI_PREDICT_AUTO, ZFI_PREDICT_MOST = 4 };
 enum { ZFI_PUBLISH_LAG_AUTO = 2 };
 enum { ZFI_UPDATE_INTERVAL_AUTO = 0, ZFI_AUTO_LONGEST = 16 };
-enum { ZFI_BLOCK_ELEMS = 65536 };
+enum { ZFI_BLOCK_ELEMS = 65536, ZFI_WHOLE_NBYTES = 65536 };
 enum { ZFI_OVERWRITE_ERROR = 0, ZFI_OVERWRITE_OFF, ZFI_OVERWRITE_ASK, ZFI_OVERWRITE_HOLD };
 enum { ZFI_BUCKET_AUTO = 0 };
 enum {
@@ -23,7 +23,7 @@ enum {
     ZFI_TRANSPORT_TWO_LEVEL = 2, /* added to either */
     ZFI_TRANSPORT_NATIVE = 4     /* added to NCCL: it sums, in its own order */
 };
-enum { ZFI_TEXT_NBYTES = 192, ZFI_WORD_NBYTES = 24 };
+enum { ZFI_TEXT_NBYTES = 192 };
 enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
 
 typedef struct zfi_config {
@@ -43,20 +43,16 @@ typedef struct zfi_config {
     /* [device] */
     uint32_t state_mib; /* 0..2^30, auto or all, default 0: of w, m, v that the device keeps, in place of the host */
     /* [shard] */
-    uint32_t stage;          /* 0 | 1 | 2 | 3, default 0: what each of several ranks keeps; 0 = everything */
-    uint32_t resident_bytes; /* 0..2^32-1, default 65536: stage 3; parameters up to this are whole on every rank */
-    uint32_t bucket_bytes;   /* 1..2^32-1 or auto, default auto: gradients that are exchanged at once */
-    int32_t transport;       /* ZFI_TRANSPORT_..., default host: by what device memory is exchanged, and how */
+    uint32_t stage;        /* 0 | 1 | 2 | 3, default 0: what each of several ranks keeps; 0 = everything */
+    uint32_t bucket_bytes; /* 1..2^32-1 or auto, default auto: gradients that are exchanged at once */
+    int32_t transport;     /* ZFI_TRANSPORT_..., default host: by what device memory is exchanged, and how */
     /* [host] */
-    uint32_t threads; /* 0..256, default 0 = physical cores of the affinity mask less one, at least 1 */
-    int32_t affinity; /* auto | none, default auto: pin workers to physical cores that no other instance has */
-    char local_rank_text[ZFI_WORD_NBYTES]; /* auto or R/N, default auto, which is kept as empty; of it follow: */
-    uint32_t local_ranks;                  /* 0..4096; 0 = what the launcher says: ranks that share cores and memory */
-    uint32_t local_rank;                   /* which of them this is; 0 where local_ranks is */
-    uint64_t memory_limit_mib;             /* 0..2^40, default 0 = what the machine and its cgroup have */
-    uint32_t early_mib;                    /* 0..2^30 or auto, default auto: room for early replays */
-    uint32_t deadline_ms;                  /* 100..86400000, default 120000: every wait */
-    int32_t moments;                       /* zfi_moments_t, default float32: how m and v lie in host memory */
+    uint32_t threads;          /* 0..256, default 0 = physical cores of the affinity mask less one, at least 1 */
+    int32_t affinity;          /* auto | none, default auto: pin workers to physical cores that no other instance has */
+    uint64_t memory_limit_mib; /* 0..2^40, default 0 = what the machine and its cgroup have */
+    uint32_t early_mib;        /* 0..2^30 or auto, default auto: room for early replays */
+    uint32_t deadline_ms;      /* 100..86400000, default 120000: every wait */
+    int32_t moments;           /* zfi_moments_t, default float32: how m and v lie in host memory */
     /* [log] */
     int32_t level; /* error | warn | info | debug -> ZF_LOG_..., default info */
     /* [trace] */
@@ -79,6 +75,7 @@ typedef struct zfi_config {
     int waits_unasked; /* no key: nobody gave publish_lag or mode = exact, so waits are worth a word */
     /* no key: elements that a block of the plan may always have, ZFI_BLOCK_ELEMS; create() lets tests lower it */
     uint64_t block_elems;
+    uint32_t whole_nbytes; /* no key: stage 3; parameters up to this are whole on every rank; lowered the same way */
 } zfi_config_t;
 
 /* When the values of a closed window, or what other ranks have of residents, become visible (step/publisher.h). */

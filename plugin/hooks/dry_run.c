@@ -111,7 +111,7 @@ static zf_status_t plan_params(zfi_engine_t *engine, const zf_bind_args_t *args,
     zf_status_t st = zfi_params_build(args->decls, args->n_decls, args->decl_size, engine->device_type, &params, err);
     if (st)
         return st;
-    zfi_shards_mark(engine, engine->config.resident_bytes, params, args->n_decls);
+    zfi_shards_mark(engine, engine->config.whole_nbytes, params, args->n_decls);
     st = zfi_rules_take(engine, &engine->config, args, params, &rules, err);
     if (!st)
         st = plan_run(engine, params, args->n_decls, out, err);

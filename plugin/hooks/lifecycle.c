@@ -120,8 +120,11 @@ static void choose_state_bytes(zfi_engine_t *engine) {
 }
 
 static void choose_sizes(zfi_engine_t *engine) {
+    const char *whole = getenv("ZF_TEST_WHOLE_BYTES"); /* SCHEDULE.md: tests shard small parameters */
     choose_block_elems(engine);
     choose_state_bytes(engine);
+    if (whole)
+        engine->config.whole_nbytes = (uint32_t)strtoul(whole, NULL, 10);
 }
 
 static zf_status_t map_alive_page(zf_instance_t *inst, zf_error_t *err) {
@@ -284,7 +287,7 @@ static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_erro
     if (!st)
         st = zfi_groups_join(&inst->engine, &inst->engine.config, params, n, err);
     if (!st)
-        zfi_shards_mark(&inst->engine, inst->engine.config.resident_bytes, params, n);
+        zfi_shards_mark(&inst->engine, inst->engine.config.whole_nbytes, params, n);
     if (!st)
         st = zfi_rules_take(&inst->engine, &inst->engine.config, args, params, &rules, err);
     st = zfi_reduce_compare(inst, params, n, st, err);

@@ -177,7 +177,7 @@ static zf_status_t check_set(zf_instance_t *inst, const zf_bind_args_t *args, zf
     zf_status_t st = zfi_groups_join(&inst->engine, &inst->engine.config, params, args->n_decls, err);
     if (st)
         return st;
-    zfi_shards_mark(&inst->engine, inst->engine.config.resident_bytes, params, args->n_decls);
+    zfi_shards_mark(&inst->engine, inst->engine.config.whole_nbytes, params, args->n_decls);
     st = zfi_rules_take(&inst->engine, &inst->engine.config, args, params, rules, err);
     if (st || !zfi_shards_params(&inst->engine) || is_same_set(inst->run, params, args->n_decls))
         return st;

@@ -28,7 +28,8 @@ static uint64_t find_room(const zfi_run_memory_t *mem, uint64_t own_nbytes, char
     }
     zfi_room_read(&room);
     if (mem->node.n_ranks > 1)
-        snprintf(out_source, source_nbytes, "one of %" PRIu32 " ranks on this machine, see [host] local_rank",
+        snprintf(out_source, source_nbytes,
+                 "one of %" PRIu32 " ranks on this machine, as LOCAL_WORLD_SIZE or the launcher's says",
                  mem->node.n_ranks);
     else
         snprintf(out_source, source_nbytes,

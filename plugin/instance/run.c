@@ -73,7 +73,7 @@ zfi_run_t *zfi_run_make(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_pa
     run->slots.interval = config->update_interval;
     run->slots.peak = &engine->count.slots_peak;
     run->mem.limit_mib = config->memory_limit_mib;
-    run->mem.node = zfi_node_find(config->local_rank, config->local_ranks, getenv);
+    run->mem.node = zfi_node_find(getenv);
     run->dev.enter_block_nbytes =
         sizeof(zfi_enter_block_t) + (uint64_t)zfi_enter_arrays(run->n_moments) * ZFI_ENTER_ELEMS * sizeof(float);
     run->dev.head.moments = (zfi_moments_t)config->moments;

@@ -63,11 +63,11 @@ static uint32_t list_cores(const zfi_cpus_t *cpus, int *out_cpus) {
     return n;
 }
 
-/* Ranks that share the mask. The configuration says so. A launcher says how many ranks the machine has; where it has
+/* Ranks that share the mask. A launcher says how many ranks the machine has; where it has
  * given each a mask of its own, all masks together are no larger than the machine. */
 static uint32_t count_sharers(const zfi_cpus_t *cpus, const zfi_node_t *node) {
     uint64_t all = (uint64_t)CPU_COUNT(&cpus->mask) * node->n_ranks, n;
-    if (node->is_given || cpus->n_machine == 0)
+    if (cpus->n_machine == 0)
         return node->n_ranks;
     n = (all + cpus->n_machine / 2) / cpus->n_machine;
     return n < 1 ? 1 : n > node->n_ranks ? node->n_ranks : (uint32_t)n;

@@ -60,12 +60,8 @@ typedef struct job {
     zfi_part_fn part; /* of what is shared */
 } job_t;
 
-static zfi_node_t find_node(const zfi_config_t *config) {
-    return zfi_node_find(config->local_rank, config->local_ranks, getenv);
-}
-
 uint32_t zfi_workers_count(const zfi_config_t *config) {
-    zfi_node_t node = find_node(config);
+    zfi_node_t node = zfi_node_find(getenv);
     zfi_cpus_t cpus;
     if (config->threads)
         return config->threads;
@@ -75,7 +71,7 @@ uint32_t zfi_workers_count(const zfi_config_t *config) {
 }
 
 struct zfi_cores *zfi_workers_take_cores(const zfi_config_t *config, uint32_t n) {
-    zfi_node_t node = find_node(config);
+    zfi_node_t node = zfi_node_find(getenv);
     return config->affinity == ZFI_AFFINITY_AUTO ? zfi_affinity_take(&node, n) : NULL;
 }
 

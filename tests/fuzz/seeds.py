@@ -24,7 +24,7 @@ CONFIG = {
              "lr = 0.1\n[shard]\nx\n",
     "overrides": "[host]\nthreads = 0\n\0zenflow.update_interval=2\0host.threads=7\0log.level=debug\0zenflow.predict=off",
     "numbers": "[zenflow]\ntopk_ratio = 1e-3\nselect_strategy = auto\n[host]\nmemory_limit_mib = 1099511627776\n"
-               "deadline_ms = 86400000\nlocal_rank = 4095/4096\n[trace]\nfile = a steps 7..9\n[audit]\nfile = a every 7\n",
+               "deadline_ms = 86400000\n[trace]\nfile = a steps 7..9\n[audit]\nfile = a every 7\n",
     "long": f"[trace]\nfile = {'a' * 191}\n[audit]\nfile = {'b' * 64} every 2\n",
 }
 

@@ -138,14 +138,18 @@ ZT_TEST(a_quota_is_shared_too) {
 /* A mask that is a part of the machine: the launcher has divided already, or in part, or nobody knows how. */
 ZT_TEST(what_the_launcher_divided_is_not_divided_again) {
     zfi_cpus_t own = machine(16, 64, 0), socket = machine(32, 64, 0), unknown = machine(16, 0, 0);
-    zfi_node_t node = {.rank = 1, .n_ranks = 4}, given = {.rank = 1, .n_ranks = 4, .is_given = 1};
+    zfi_node_t node = {.rank = 1, .n_ranks = 4};
     ck_assert_uint_eq(zfi_affinity_n_cores(&own, &node), 16);
     expect(&own, &node, 2, (const int[]){15, 14});
-    ck_assert_uint_eq(zfi_affinity_n_cores(&own, &given), 4);
-    expect(&own, &given, 2, (const int[]){7, 6});
     ck_assert_uint_eq(zfi_affinity_n_cores(&socket, &node), 16); /* two ranks on each socket */
     expect(&socket, &node, 2, NULL);
     ck_assert_uint_eq(zfi_affinity_n_cores(&unknown, &node), 4); /* nothing says how large the machine is */
+}
+
+/* As torchrun does; NULL: no launcher. */
+static void name_rank(const char *rank, const char *n_ranks) {
+    ck_assert_int_eq(rank ? setenv("LOCAL_RANK", rank, 1) : unsetenv("LOCAL_RANK"), 0);
+    ck_assert_int_eq(n_ranks ? setenv("LOCAL_WORLD_SIZE", n_ranks, 1) : unsetenv("LOCAL_WORLD_SIZE"), 0);
 }
 
 ZT_TEST(the_system_is_read) {
@@ -160,11 +164,13 @@ ZT_TEST(the_system_is_read) {
     zfi_affinity_read(&cpus);
     ck_assert(cpus.quota == 0.5);
     ck_assert_uint_eq(cpus.n_machine, 12);
-    ck_assert_uint_eq(zfi_workers_count(&(zfi_config_t){.local_ranks = 1}), 1);
+    ck_assert_uint_eq(zfi_workers_count(&(zfi_config_t){0}), 1);
     groups.quota_cpus = 4.9;
-    ck_assert_uint_eq(zfi_workers_count(&(zfi_config_t){.local_ranks = 1}), 3);
-    ck_assert_uint_eq(zfi_workers_count(&(zfi_config_t){.local_ranks = 2}), 1);
-    ck_assert_uint_eq(zfi_workers_count(&(zfi_config_t){.local_ranks = 1, .threads = 7}), 7);
+    ck_assert_uint_eq(zfi_workers_count(&(zfi_config_t){0}), 3);
+    name_rank("0", "2");
+    ck_assert_uint_eq(zfi_workers_count(&(zfi_config_t){0}), 1);
+    name_rank(NULL, NULL);
+    ck_assert_uint_eq(zfi_workers_count(&(zfi_config_t){.threads = 7}), 7);
 }
 
 static void start(zt_rig_t *rig, const char *config) {
@@ -204,11 +210,11 @@ static void check_pins(uint32_t n) {
 ZT_TEST(instances_take_different_cores) {
     static zt_rig_t rigs[6];
     for (int i = 0; i < 6; i++)
-        start(&rigs[i], "[host]\nthreads = 3\nlocal_rank = 0/1\n");
+        start(&rigs[i], "[host]\nthreads = 3\n");
     check_pins(15);
     zt_rig_end(&rigs[5]);
     zt_rig_end(&rigs[2]); /* its cores are free again */
-    start(&rigs[2], "[host]\nthreads = 4\nlocal_rank = 0/1\n");
+    start(&rigs[2], "[host]\nthreads = 4\n");
     ck_assert_uint_eq(n_pins, 18);
     ck_assert_int_eq(memcmp(pins + 15, pins + 6, 3 * sizeof *pins), 0);
     for (int i = 0; i < 5; i++)
@@ -219,7 +225,7 @@ ZT_TEST(instances_take_different_cores) {
 ZT_TEST(the_cores_are_the_instance_s) {
     zt_rig_t rig;
     zf_state_args_t args = {.struct_size = sizeof args, .path = zt_path("checkpoint")};
-    start(&rig, "[host]\nthreads = 3\nlocal_rank = 0/1\n");
+    start(&rig, "[host]\nthreads = 3\n");
     check_pins(3);
     zt_rig_step(&rig);
     const zf_state_ext_t *state = rig.zf->get_extension(ZF_EXT_STATE);
@@ -238,33 +244,35 @@ ZT_TEST(processes_take_different_cores) {
     ck_assert(pipe(said) == 0 && pipe(stay) == 0);
     pid_t child = fork();
     if (child == 0) {
-        start(&rig, "[host]\nthreads = 3\nlocal_rank = 0/1\n");
+        start(&rig, "[host]\nthreads = 3\n");
         if (write(said[1], pins, sizeof others) == sizeof others && read(stay[0], &status, 1) == 1)
             abort(); /* it ends as no program means to */
         _exit(1);
     }
     ck_assert_int_eq(read(said[0], others, sizeof others), sizeof others);
     ck_assert_int_eq(memcmp(others, last_three, sizeof others), 0);
-    start(&rig, "[host]\nthreads = 13\nlocal_rank = 0/1\n"); /* one more than there are free ones */
+    start(&rig, "[host]\nthreads = 13\n"); /* one more than there are free ones */
     check_pins(12);
     for (uint32_t i = 0; i < n_pins; i++)
         ck_assert_int_eq(pins[i], first_cpu + 12 - (int)i);
     zt_rig_end(&rig);
     ck_assert_int_eq(write(stay[1], "", 1), 1);
     ck_assert(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
-    start(&rig, "[host]\nthreads = 3\nlocal_rank = 0/1\n"); /* what it had is free */
+    start(&rig, "[host]\nthreads = 3\n"); /* what it had is free */
     ck_assert_uint_eq(n_pins, 15);
     ck_assert_int_eq(memcmp(pins + 12, last_three, sizeof last_three), 0);
     zt_rig_end(&rig);
 }
 
-ZT_TEST(the_keys_divide_the_cores) {
+ZT_TEST(the_ranks_of_a_launcher_divide_the_cores) {
     static zt_rig_t rigs[2];
-    start(&rigs[0], "[host]\nlocal_rank = 2/4\n");
+    name_rank("2", "4");
+    start(&rigs[0], "");
     ck_assert_uint_eq(n_pins, 3);
     for (uint32_t i = 0; i < n_pins; i++)
         ck_assert_int_eq(pins[i], first_cpu + 11 - (int)i);
-    start(&rigs[1], "[host]\nlocal_rank = 2/4\naffinity = none\n");
+    start(&rigs[1], "[host]\naffinity = none\n");
+    name_rank(NULL, NULL);
     ck_assert_uint_eq(n_pins, 3);
     zt_rig_end(&rigs[0]);
     zt_rig_end(&rigs[1]);

@@ -117,12 +117,11 @@ static void draw_split(uint64_t number, split_t *out) {
         snprintf(state, sizeof state, "%s", out->state_nbytes ? "1" : draw(&at, 2) ? "auto" : "0");
     if (strcmp(mode, "exact") != 0)
         snprintf(window, sizeof window, "update_interval = %u\npublish_lag = %d\n", out->interval, !draw(&at, 3));
-    snprintf(
-        out->config, sizeof out->config,
-        "[zenflow]\nmode = %s\ntopk_ratio = %s\nfull_warm_up_rounds = 2\n%s[device]\nstate_mib = %s\n"
-        "[host]\nthreads = 1\nmoments_dtype = %s\n[log]\nlevel = error\n[shard]\nstage = %u\nresident_bytes = %d\n%s",
-        mode, ratios[draw(&at, 4)], window, state, out->is_bf16 ? "bfloat16" : "float32", out->stage, WHOLE_NBYTES,
-        draw(&at, 2) ? "bucket_bytes = 20000\n" : "");
+    snprintf(out->config, sizeof out->config,
+             "[zenflow]\nmode = %s\ntopk_ratio = %s\nfull_warm_up_rounds = 2\n%s[device]\nstate_mib = %s\n"
+             "[host]\nthreads = 1\nmoments_dtype = %s\n[log]\nlevel = error\n[shard]\nstage = %u\n%s",
+             mode, ratios[draw(&at, 4)], window, state, out->is_bf16 ? "bfloat16" : "float32", out->stage,
+             draw(&at, 2) ? "bucket_bytes = 20000\n" : "");
 }
 
 static void measure(job_t *job) {
@@ -375,4 +374,6 @@ ZT_TEST(what_is_wrong_is_refused) {
     zt_rig_end(&rig);
 }
 
-ZT_SUITE("dry_run")
+static void shard_small_ones(void) { ck_assert_int_eq(setenv("ZF_TEST_WHOLE_BYTES", "1000", 1), 0); }
+
+ZT_SUITE_WITH("dry_run", shard_small_ones, NULL)

@@ -161,7 +161,7 @@ ZT_TEST(what_others_were_promised_is_not_there) {
     zfi_arena_take(&other, room.total, 1);
     zfi_arena_promise(&other);
     zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_create(&rig, "[host]\nthreads = 1\nlocal_rank = 0/1\n", 0);
+    zt_rig_create(&rig, "[host]\nthreads = 1\n", 0);
     zt_refused(&rig.err, zt_rig_try_bind(&rig), ZF_ERR_MEMORY, "(available to this process)");
     ck_assert_uint_eq(zfi_arena_all_promised(), other.promised_nbytes); /* nothing is left of what was refused */
     zfi_arena_free(&other);
@@ -180,7 +180,7 @@ ZT_WRAP(void, zf_cgroup_read, const char *root, zf_cgroup_t *out) {
 
 ZT_TEST(a_control_group_leaves_too_little) {
     zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_create(&rig, "[host]\nthreads = 1\nlocal_rank = 0/1\n", 0);
+    zt_rig_create(&rig, "[host]\nthreads = 1\n", 0);
     left_by_groups = 3 << 20;
     zt_refused(&rig.err, zt_rig_try_bind(&rig), ZF_ERR_MEMORY,
                "have 3 MiB (left by the limit of this process's cgroup)");

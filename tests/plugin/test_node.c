@@ -24,8 +24,8 @@ static char *get(const char *name) {
 
 static void expect(const char *const *environment, uint32_t rank, uint32_t n_ranks) {
     variables = environment;
-    zfi_node_t node = zfi_node_find(0, 0, get);
-    ck_assert_msg(node.rank == rank && node.n_ranks == n_ranks && !node.is_given, "%s: rank %u of %u",
+    zfi_node_t node = zfi_node_find(get);
+    ck_assert_msg(node.rank == rank && node.n_ranks == n_ranks, "%s: rank %u of %u",
                   environment[0] ? environment[0] : "nothing", node.rank, node.n_ranks);
 }
 
@@ -51,12 +51,6 @@ ZT_TEST(what_is_no_pair_does_not_count) {
     expect((const char *const[]){"SLURM_LOCALID=1", "SLURM_STEP_TASKS_PER_NODE=4(x2),3", NULL}, 0, 1);
     expect((const char *const[]){"LOCAL_RANK=9", "LOCAL_WORLD_SIZE=8", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=4", NULL},
            1, 4);
-}
-
-ZT_TEST(the_configuration_comes_first) {
-    variables = (const char *const[]){"LOCAL_RANK=3", "LOCAL_WORLD_SIZE=8", NULL};
-    zfi_node_t node = zfi_node_find(1, 2, get);
-    ck_assert(node.rank == 1 && node.n_ranks == 2 && node.is_given);
 }
 
 ZT_TEST(memory_of_one_process) {

@@ -3,6 +3,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "local_ranks.h"
@@ -96,7 +97,7 @@ static void expect(const char *config, uint32_t n, const job_t *as) {
 
 #define CONFIG(mode, more)                                                                                             \
     "[zenflow]\nmode = " mode "\n[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\n"            \
-    "bucket_bytes = 1000\nresident_bytes = 100\n" more "\n"
+    "bucket_bytes = 1000\n" more "\n"
 #define WINDOWS "windows\nupdate_interval = 2\nfull_warm_up_rounds = 1"
 static const char *const configs[] = {CONFIG("exact", "stage = 0"),
                                       CONFIG("exact", "stage = 1"),
@@ -160,4 +161,6 @@ ZT_TEST(process_groups) {
                        0, 0, 1 + i % 2);
 }
 
-ZT_SUITE("ranks_nonfinite")
+static void shard_small_ones(void) { ck_assert_int_eq(setenv("ZF_TEST_WHOLE_BYTES", "100", 1), 0); }
+
+ZT_SUITE_WITH("ranks_nonfinite", shard_small_ones, NULL)

@@ -24,7 +24,7 @@ enum { FLAGS = ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS };
  * AdamW is seen. */
 static const char stage_3[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 1\nfull_warm_up_rounds = 2\n"
                               "publish_lag = 0\npredict = off\n[host]\nthreads = 1\ndeadline_ms = 20000\n[log]\n"
-                              "level = error\n[shard]\nstage = 3\nbucket_bytes = 1000\nresident_bytes = 100\n";
+                              "level = error\n[shard]\nstage = 3\nbucket_bytes = 1000\n";
 
 typedef struct job {
     ZT_JOB;
@@ -353,4 +353,6 @@ static void load_first(job_t *job) {
 
 ZT_TEST(a_rank_delivers_before_a_load) { run(load_first, 0); }
 
-ZT_SUITE("shards")
+static void shard_small_ones(void) { ck_assert_int_eq(setenv("ZF_TEST_WHOLE_BYTES", "100", 1), 0); }
+
+ZT_SUITE_WITH("shards", shard_small_ones, NULL)

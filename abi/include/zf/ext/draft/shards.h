@@ -5,7 +5,7 @@
  * the plugin's for as long as the host asks for. A host says that it goes by this with ZF_CREATE_CAP_SHARDS:
  *
  *   bind_params     reads the whole tensors once, on every rank. Those of sharded parameters are the host's again when
- * it returns; resident ones (small, or vectors: [shard] resident_bytes) are read and written there for ever.
+ * it returns; resident ones (of at most 65,536 bytes, or vectors) are read and written there for ever.
  *   param_fetch     brings whole buckets of parameters together, and the one that is expected next
  *   place           says where: between fetch and release
  *   param_release   the memory may be another parameter's; the address is void. Tied parameters share one memory,
