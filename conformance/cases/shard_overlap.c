@@ -22,28 +22,32 @@ enum {
 
 static const uint64_t forward_ns = 16000000, backward_ns = 32000000; /* of a layer */
 static const double link_ns = 12000000;                              /* a layer's reduce-scatter, or its all-gather */
+static const double slow_link_ns = 20000000;                         /* ... which takes longer than its forward */
 static const double slack = 1.1;
 
 typedef struct setting {
     const char *name, *config;
-    uint32_t n_passes, period; /* steps after which the same happens again */
+    uint32_t n_passes, period; /* steps after which the same happens again; 0: 1 */
     uint32_t n_gathers;        /* of a step, that may be waited for */
     int is_stated;             /* and not judged */
     int is_serial, cannot_fetch;
+    int shards_params; /* stage 3 */
+    uint32_t n_late;   /* gathers of a slow link that begin behind another one, and take longer than a forward */
 } setting_t;
 
+#define EVERY_STEP "mode = windows\nupdate_interval = 1\n"
 static const setting_t settings[] = {
-    {"defaults", "", 1, 1, 1, 0, 0, 0},
-    {"defaults, eight passes", "", 8, 1, 1, 0, 0, 0},
-    {"windows of one step, topk_ratio = 0.95", "mode = windows\nupdate_interval = 1\ntopk_ratio = 0.95\n", 1, 1, 1, 0,
-     0, 0},
-    {"mode = windows", "mode = windows\n", 1, 2, 1, 0, 0, 0},
-    {"state_mib = all", "[device]\nstate_mib = all\n", 1, 1, 1, 0, 0, 0},
-    {"defaults, a host that does not fetch", "", 1, 1, LAYERS, 1, 0, 1},
-    {"defaults, a serial host", "", 1, 1, 1, 1, 1, 0},
-    {"publish_lag = 1", "mode = windows\nupdate_interval = 1\npublish_lag = 1\n", 1, 1, 0, 0, 0, 0},
-    {"publish_lag = 1, a host that does not fetch", "mode = windows\nupdate_interval = 1\npublish_lag = 1\n", 1, 1, 0,
-     0, 0, 1},
+    {"defaults", "", .n_gathers = 1},
+    {"defaults, eight passes", "", .n_passes = 8, .n_gathers = 1},
+    {"windows of one step, topk_ratio = 0.95", EVERY_STEP "topk_ratio = 0.95\n", .n_gathers = 1},
+    {"mode = windows", "mode = windows\n", .period = 2, .n_gathers = 1},
+    {"state_mib = all", "[device]\nstate_mib = all\n", .n_gathers = 1},
+    {"defaults, a host that does not fetch", "", .n_gathers = LAYERS, .is_stated = 1, .cannot_fetch = 1},
+    {"defaults, a serial host", "", .n_gathers = 1, .is_stated = 1, .is_serial = 1},
+    {"publish_lag = 1", EVERY_STEP "publish_lag = 1\n", .n_gathers = 0},
+    {"publish_lag = 1, a host that does not fetch", EVERY_STEP "publish_lag = 1\n", .cannot_fetch = 1},
+    {"stage = 3", "", .n_gathers = 1, .shards_params = 1},
+    {"stage = 3, a link slower than forward", "", .n_gathers = 1, .shards_params = 1, .n_late = LAYERS - 1},
 };
 enum { N_SETTINGS = sizeof settings / sizeof settings[0] };
 
@@ -94,7 +98,8 @@ static zf_status_t test(void *ctx, uint64_t lane, zf_error_t *err) {
         return ZF_IN_PROGRESS;
     if (call->bucket == LAYERS - 1 && call->purpose == ZF_COLLECTIVE_FOR_GRADIENTS)
         mirror->measured.last_reduce_ns = now - mirror->begin_ns[lane];
-    if (call->bucket == LAYERS - 1 && call->purpose == ZF_COLLECTIVE_FOR_VALUES)
+    if (call->bucket == LAYERS - 1 &&
+        (call->purpose == ZF_COLLECTIVE_FOR_VALUES || call->purpose == ZF_COLLECTIVE_FOR_PARAMETERS))
         mirror->measured.first_gather_ns = now - mirror->begin_ns[lane];
     return ZF_OK;
 }
@@ -106,38 +111,42 @@ static zf_status_t give_up(void *ctx, uint64_t lane, zf_error_t *err) {
 
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
 
+static uint32_t period_of(const setting_t *setting) { return setting->period ? setting->period : 1; }
+
 /* Of each step of a period, the one that waited least. */
 static void run(const zf_loader_t *loader, const setting_t *setting, int is_instant, measured_t least[MOST_PERIOD]) {
-    mirror_t mirror = {.ns_per_byte =
-                           is_instant ? 0 : link_ns * N_RANKS / ((N_RANKS - 1.0) * ROWS * COLUMNS * sizeof(float))};
+    mirror_t mirror = {.ns_per_byte = is_instant ? 0
+                                                 : (setting->n_late ? slow_link_ns : link_ns) * N_RANKS /
+                                                       ((N_RANKS - 1.0) * ROWS * COLUMNS * sizeof(float))};
     char config[256];
     const fetcher_spec_t spec = {.n_layers = LAYERS,
                                  .per_layer = 1,
                                  .shape = {ROWS, COLUMNS},
                                  .dtype = zf_dtype_float32(),
-                                 .n_passes = setting->n_passes,
+                                 .n_passes = setting->n_passes ? setting->n_passes : 1,
                                  .forward_ns = forward_ns,
                                  .backward_ns = backward_ns,
                                  .config = config,
                                  .ranks = &mirror.table,
                                  .is_serial = setting->is_serial,
+                                 .goes_by_shards = setting->shards_params,
                                  .cannot_fetch = setting->cannot_fetch};
     fetcher_t host;
     snprintf(config, sizeof config,
-             "[host]\nthreads = 1\naffinity = none\n[log]\nlevel = error\n[shard]\nstage = 1\nbucket_bytes = 1\n"
+             "[host]\nthreads = 1\naffinity = none\n[log]\nlevel = error\n[shard]\nstage = %d\nbucket_bytes = 1\n"
              "[zenflow]\nfull_warm_up_rounds = 1\n%s",
-             setting->config);
+             setting->shards_params ? 3 : 1, setting->config);
     mirror.table = (zf_collectives_ext_t){.struct_size = sizeof mirror.table,
                                           .ctx = &mirror,
                                           .group = find_group,
                                           .start = start,
                                           .test = test,
                                           .abort = give_up};
-    for (uint32_t i = 0; i < setting->period; i++)
+    for (uint32_t i = 0; i < period_of(setting); i++)
         least[i].waited_ns = UINT64_MAX;
     fetcher_open(&host, loader, &spec);
-    for (uint32_t i = 0; i < WARM_UP + N_STEPS * setting->period; i++) {
-        measured_t *best = &least[i % setting->period];
+    for (uint32_t i = 0; i < WARM_UP + N_STEPS * period_of(setting); i++) {
+        measured_t *best = &least[i % period_of(setting)];
         fetcher_step(&host);
         mirror.measured.waited_ns = host.waited_ns;
         if (i >= WARM_UP && host.waited_ns < best->waited_ns)
@@ -159,9 +168,10 @@ static outcome_t measure(const zf_loader_t *loader, const setting_t *setting) {
     outcome_t worst = {.may_be = 1};
     run(loader, setting, 0, least);
     run(loader, setting, 1, instant);
-    for (uint32_t i = 0; i < setting->period; i++) {
+    for (uint32_t i = 0; i < period_of(setting); i++) {
         double shown = ms(least[i].waited_ns) - ms(instant[i].waited_ns);
-        double may_show = ms(least[i].last_reduce_ns) + setting->n_gathers * ms(least[i].first_gather_ns);
+        double may_show = setting->n_late * 1e-6 * (slow_link_ns - (double)forward_ns) + ms(least[i].last_reduce_ns) +
+                          setting->n_gathers * ms(least[i].first_gather_ns);
         if (shown * worst.may_be >= worst.exposed * may_show)
             worst = (outcome_t){shown, may_show, least[i]};
     }

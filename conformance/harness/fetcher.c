@@ -41,6 +41,16 @@ static void fetch(fetcher_t *host, uint32_t first, uint32_t n) {
         rig_fetch(&host->rig, first, n);
 }
 
+/* Parameters that live as shards are there for as long as they are computed with. */
+static void take_shard(fetcher_t *host, uint32_t layer) {
+    if (host->spec.goes_by_shards)
+        rig_fetch(&host->rig, layer * host->spec.per_layer, host->spec.per_layer);
+}
+static void give_shard(fetcher_t *host, uint32_t layer) {
+    if (host->spec.goes_by_shards)
+        rig_release(&host->rig, layer * host->spec.per_layer, host->spec.per_layer);
+}
+
 static void deliver(fetcher_t *host, uint32_t layer, int is_last) {
     const uint32_t n = host->spec.per_layer, first = layer * n;
     for (uint32_t i = first; i < first + n; i++)
@@ -53,9 +63,11 @@ static void forward(fetcher_t *host, int is_first) {
     if (is_first && spec->is_serial)
         fetch(host, 0, 0);
     for (uint32_t layer = 0; layer < spec->n_layers; layer++) {
-        if (is_first && !spec->is_serial)
+        take_shard(host, layer);
+        if (is_first && !spec->is_serial && !spec->goes_by_shards)
             fetch(host, layer * spec->per_layer, spec->per_layer);
         compute(host, spec->forward_ns, is_first);
+        give_shard(host, layer);
     }
 }
 
@@ -71,8 +83,10 @@ static void backward(fetcher_t *host, int is_last) {
     const fetcher_spec_t *spec = &host->spec;
     const int comes_later = spec->is_serial && is_last;
     for (uint32_t layer = spec->n_layers; layer-- > 0;) {
+        take_shard(host, layer);
         rig_wait(&host->rig, &host->done[layer]); /* its gradients are about to be overwritten */
         compute(host, spec->backward_ns, is_last);
+        give_shard(host, layer);
         if (layer == 0 && is_last)
             end_compute(host);
         if (!comes_later)
@@ -102,6 +116,7 @@ void fetcher_open(fetcher_t *host, const zf_loader_t *loader, const fetcher_spec
                                .rule = spec->ns_per_elem > 0 ? &rule : NULL,
                                .ranks = spec->ranks,
                                .does_not_clip = spec->does_not_clip,
+                               .goes_by_shards = spec->goes_by_shards,
                                .cannot_fetch = spec->cannot_fetch};
     *host = (fetcher_t){.spec = *spec};
     for (uint32_t i = 0; i < spec->n_layers; i++)

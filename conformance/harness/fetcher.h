@@ -24,6 +24,7 @@ typedef struct fetcher_spec {
     const char *config;                /* INI text */
     const zf_collectives_ext_t *ranks; /* NULL: there are no others */
     int is_serial, does_not_clip, cannot_fetch;
+    int goes_by_shards; /* stage 3: layers are fetched before backward, too, in every pass, and released behind each */
 } fetcher_spec_t;
 
 typedef struct fetcher {

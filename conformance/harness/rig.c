@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "clock.h"
+#include "zf/ext/draft/shards.h"
 
 enum { NAME_NBYTES = 16 };
 
@@ -95,7 +96,8 @@ static const void *get_extension(void *ctx, const char *id) {
 static void make_instance(rig_t *rig) {
     zf_error_t err = {.struct_size = sizeof err};
     const zf_create_args_t args = {.struct_size = sizeof args,
-                                   .flags = rig->spec.cannot_fetch ? 0 : ZF_CREATE_CAP_FETCH,
+                                   .flags = (rig->spec.cannot_fetch ? 0u : ZF_CREATE_CAP_FETCH) |
+                                            (rig->spec.goes_by_shards ? ZF_CREATE_CAP_SHARDS : 0u),
                                    .host = &rig->host,
                                    .config_text = rig->spec.config,
                                    .config_text_nbytes = rig->spec.config ? strlen(rig->spec.config) : 0,
@@ -188,12 +190,24 @@ void rig_wait(const rig_t *rig, const zf_fence_t *fence) {
     rig_check(rig->zf->fence_wait(rig->instance, fence, timeout_ns, &err), &err);
 }
 
+static void list_items(uint32_t first, uint32_t n, zf_param_item_t out[RIG_MAX_FETCHED]) {
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = (zf_param_item_t){.struct_size = sizeof *out, .id = first + i};
+}
+
+void rig_release(const rig_t *rig, uint32_t first, uint32_t n) {
+    const zf_shards_ext_t *shards = rig->zf->get_extension(ZF_EXT_SHARDS);
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_param_item_t items[RIG_MAX_FETCHED];
+    list_items(first, n, items);
+    rig_check(shards->param_release(rig->instance, items, n, sizeof *items, &rig->stream, &err), &err);
+}
+
 void rig_fetch(const rig_t *rig, uint32_t first, uint32_t n) {
     zf_fence_t ready = {.struct_size = sizeof ready};
     zf_error_t err = {.struct_size = sizeof err};
     zf_param_item_t items[RIG_MAX_FETCHED];
-    for (uint32_t i = 0; i < n; i++)
-        items[i] = (zf_param_item_t){.struct_size = sizeof *items, .id = first + i};
+    list_items(first, n, items);
     rig_check(rig->zf->param_fetch(rig->instance, n ? items : NULL, n, sizeof *items, &rig->stream, &ready, &err),
               &err);
     rig_wait(rig, &ready);

@@ -34,6 +34,7 @@ typedef struct rig_spec {
     uint32_t n_groups;
     const zf_collectives_ext_t *ranks; /* what the host gives of other ranks; NULL: there are none */
     int does_not_clip;                 /* else every step is clipped */
+    int goes_by_shards;                /* ZF_CREATE_CAP_SHARDS */
     int cannot_fetch;                  /* parameters are read in the host's own memory, when step has returned */
 } rig_spec_t;
 
@@ -77,6 +78,9 @@ void rig_wait(const rig_t *rig, const zf_fence_t *fence);
 /* param_fetch of tensors [first, first + n), at most RIG_MAX_FETCHED, or n = 0: of all; waits for their values. */
 enum { RIG_MAX_FETCHED = 8 };
 void rig_fetch(const rig_t *rig, uint32_t first, uint32_t n);
+
+/* param_release of tensors [first, first + n), at most RIG_MAX_FETCHED. */
+void rig_release(const rig_t *rig, uint32_t first, uint32_t n);
 
 /* step with ZF_STEP_... flags. */
 void rig_step(rig_t *rig, uint32_t flags);
