@@ -25,6 +25,7 @@ static const zf_cli_command_t commands[] = {
      "  --device cuda|cpu    where the parameters live (cuda)\n"
      "  --dtype bf16|f16|f32 of weights and gradients (what MODEL says, else bf16)\n"
      "  --ranks N            of the job (1); --local-ranks N of them on a machine (8 at most)\n"
+     "  --expert-parallel N  a layer's experts are spread over N of the ranks (1)\n"
      "  --machine FILE       speed of replays, and of the first GPU's link, as `zf doctor --json > FILE` measured it\n"
      "  --no-fetch           the trainer does not call param_fetch\n"
      "  --recompute          activations are computed again in the backward pass\n"

@@ -69,11 +69,29 @@ class Model:
         self.nbytes += n_elems * WIDTH[dtype]
 
     @functools.cached_property
-    def expert_share(self):
-        """The number of experts that each token passes."""
+    def n_experts(self):
+        """The number of experts of a layer; 1: it has none."""
         found = [(EXPERT.search(name), shape) for name, *_, shape in self.tensors]
-        n = max((shape[0] if len(shape) == 3 else int(of[1] or 0) + 1 for of, shape in found if of), default=1)
-        return min(self.experts_per_token / n, 1) if self.experts_per_token else 1
+        return max((shape[0] if len(shape) == 3 else int(of[1] or 0) + 1 for of, shape in found if of), default=1)
+
+    @functools.cached_property
+    def expert_share(self):
+        """The share of a layer's experts that each token passes."""
+        return min(self.experts_per_token / self.n_experts, 1) if self.experts_per_token else 1
+
+    def held(self, n_kinds):
+        """The part of a rank where each layer's experts are spread over n_kinds ranks: the first of them; all ranks have as many."""
+        if n_kinds == 1:
+            return self
+        if self.n_experts % n_kinds:
+            self.fail(f"--expert-parallel {n_kinds}: {self.n_experts} experts of a layer ({EXPERT.pattern!r} in a tensor's name) cannot be divided so")
+        out, n = Model(self.path, None), self.n_experts // n_kinds
+        for name, dtype, are_rows, n_batch, shape in self.tensors:
+            found = EXPERT.search(name)
+            is_stacked = found and (n_batch or not found[1]) and shape[0] == self.n_experts
+            if not found or is_stacked or int(found[1] or 0) < n:
+                out.add(name, [n, *shape[1:]] if is_stacked else shape, dtype, are_rows, n_batch)
+        return out
 
     def of_token(self, of_tensor):
         """Sum of of_tensor(name, axes that number matrices, shape) over what each token passes."""

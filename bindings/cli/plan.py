@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import plan_text
 import timeline
-from models import SHAPES, WIDTH, read_model, read_shape
+from models import EXPERT, SHAPES, WIDTH, read_model, read_shape
 from terminal import Failed, Parser, Progress, ask_zf, command, number, printable, read_file
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -57,6 +57,7 @@ def read_options():
     parser.add_argument("--dtype", choices=tuple(WIDTH))
     parser.add_argument("--ranks", type=number(1, 65536), default=1)
     parser.add_argument("--local-ranks", type=number(1, 4096), default=8)
+    parser.add_argument("--expert-parallel", type=number(1, 65536), default=1)
     parser.add_argument("--machine")
     for name in ("gpu", "ram", "activations"):
         parser.add_argument(f"--{name}", type=number(1e-3, 1e6))
@@ -69,6 +70,8 @@ def read_options():
         if not options.gpu or not options.ram:
             parser.error("MODEL is missing; without one --gpu GIB and --ram GIB say which of some models is the largest that fits")
     options.local_ranks = min(options.local_ranks, options.ranks)
+    if options.ranks % options.expert_parallel:
+        parser.error(f"--expert-parallel {options.expert_parallel}: need a divisor of --ranks {options.ranks}")
     return options
 
 
@@ -208,6 +211,8 @@ class Plan:
 
     def __init__(self, options, model):
         self.options, self.machine, self.model = options, Machine(options.machine), model
+        self.held = model.held(options.expert_parallel)  # what a rank has of it
+        self.expert_ranks = options.ranks // options.expert_parallel * (options.expert_parallel > 1)  # that have the same
         self.text = read_file(options.config, 1 << 20).decode(errors="replace") if options.config else ""
         self.measured = self.take_measured()
         self.speeds = {name: getattr(options, name) for name in NUMBERS}
@@ -215,7 +220,7 @@ class Plan:
         self.keys = self.ask_plugin([(0, [])], options.device == "cpu")[0][0]
         self.take_keys()
         self.take_limits()
-        self.ranks = asked_ranks(options.ranks, MOST_WORK // (options.ranks * len(model.tensors)))
+        self.ranks = asked_ranks(options.ranks, MOST_WORK // (options.ranks * len(self.held.tensors)))
         names = ("cpu",) if options.device == "cpu" else ("kept", "released", "streamed") if self.has_limits and options.ranks == 1 else ("kept",)
         own = self.keys["host.moments_dtype"]
         self.ways = [self.find_way(name, moments) for moments in (MOMENTS if own == MOMENTS[0] and self.has_limits else (own,)) for name in names]
@@ -273,11 +278,11 @@ class Plan:
     def ask_plugin(self, asks, is_cpu):
         """(keys of the configuration, a zf_plan_t or {error}) of each (rank, overrides)."""
         options, tensors, space = self.options, [], 0
-        for tensor, n_elems in zip(self.model.tensors, self.model.sizes):
-            tensors.append([*tensor, space])
-            space += (n_elems * WIDTH[tensor[1]] // 64 + 1) * 64
+        for (*what, shape), n_elems in zip(self.held.tensors, self.held.sizes):
+            tensors.append([*what, int(self.expert_ranks > 0 and bool(EXPERT.search(what[0]))), shape, space])
+            space += (n_elems * WIDTH[what[1]] // 64 + 1) * 64
         asked = {"config": self.text, "overrides": options.overrides, "fetches": not options.no_fetch, "space": space,
-                 "is_cpu": is_cpu, "n_ranks": options.ranks, "tensors": tensors,
+                 "is_cpu": is_cpu, "n_ranks": options.ranks, "expert_ranks": self.expert_ranks, "tensors": tensors,
                  "asks": [{"rank": rank, "overrides": overrides} for rank, overrides in asks]}
         found = json.loads(ask_zf("ask", "plan", input=json.dumps(asked)))
         return [(found["keys"], plan) for plan in found["plans"]]
@@ -295,7 +300,7 @@ class Plan:
 
     def measure(self, way):
         """Fills in what it takes, with the quickest way to compute for which the card has room."""
-        way.beside_nbytes = 2 * self.model.nbytes * (way.on_host and not self.limit_nbytes and self.has_limits)
+        way.beside_nbytes = 2 * self.held.nbytes * (way.on_host and not self.limit_nbytes and self.has_limits)
         asks = [(rank, way.overrides()) for rank in self.ranks]
         way.plans = [plan for _, plan in self.ask_plugin(asks, way.on_host)]
         for plan in way.plans:
@@ -325,7 +330,7 @@ class Plan:
     def card(self, way, recomputes, n_micro_batches):
         """Bytes on the card by what they are. Of weights in host memory the card has two layers, another one's gradient, and what is outside
         of layers; gradients that are given back are two at a time, and of several micro-batches the plugin adds them up, in fp32."""
-        model, nbytes = self.model, self.model.nbytes
+        model, nbytes = self.held, self.held.nbytes
         if way.name == "cpu":
             return {}
         weights = 0 if self.stage == 3 and self.is_sharded else nbytes
@@ -368,7 +373,7 @@ class Plan:
 
     def disk_nbytes(self):
         """Masters and both moments of all ranks, in fp32 however they lie in memory."""
-        return 12 * self.bytes["n_elems"]
+        return 12 * self.model.n_elems
 
     def make_rows(self):
         way, out = self.taken, []
@@ -376,7 +381,7 @@ class Plan:
         settings = [[f"zenflow.mode={'exact' if (interval, lag) == (1, 0) else 'windows'}", f"zenflow.update_interval={interval}", f"zenflow.publish_lag={lag}"]
                     for lag in (0, 1) for interval in INTERVALS]
         asks = [(rank, way.overrides() + overrides) for overrides in settings]
-        for plan in self.ask(asks, way.on_host, self.room_nbytes - 2 * self.model.nbytes * way.on_host):
+        for plan in self.ask(asks, way.on_host, self.room_nbytes - 2 * self.held.nbytes * way.on_host):
             if "error" not in plan:
                 out.append(Row(plan, self.times(way, plan)))
         return out
@@ -418,18 +423,24 @@ class Plan:
         """Bytes of a parameter: its master and moments."""
         return 12 if way.moments == "float32" else 8
 
+    def travelling(self):
+        """The share of all gradients and values that goes to other ranks, since experts go to those alone that have the same."""
+        n_ranks, n_same = self.options.ranks, self.expert_ranks
+        n_elems = sum(n for (name, *_), n in zip(self.held.tensors, self.held.sizes) if n_same and EXPERT.search(name))
+        return 1 - n_elems / self.held.n_elems * (1 - (1 - 1 / n_same) / (1 - 1 / n_ranks)) if n_elems else 1
+
     def times(self, way, plan, resident_elems=None):
-        options, speeds, n = self.options, self.speeds, self.model.n_elems
+        options, speeds, n = self.options, self.speeds, self.held.n_elems
         is_sharded, own, state_nbytes = self.is_sharded, self.owned_elems(way), self.state_nbytes(way)
         shards_params = is_sharded and self.stage == 3
         if resident_elems is None:
             mib = way.state_mib or self.keys["device.state_mib"]
             resident_elems = (float(mib) if str(mib).isdigit() else 0) * MIB / state_nbytes  # auto: what nobody knows here
         forward, backward = self.compute_s(way.name, way.recomputes, way.n_micro_batches)
-        elem_nbytes = self.model.nbytes / n
+        elem_nbytes = self.held.nbytes / n
         return timeline.run(timeline.Job(
             # of one rank, without an exchange, gradients and values travel in much smaller pieces
-            buckets=cut_buckets(self.model.sizes, plan["n_buckets"] or MOST_BUCKETS),
+            buckets=cut_buckets(self.held.sizes, plan["n_buckets"] or MOST_BUCKETS),
             forward_s=forward / way.n_micro_batches,
             backward_s=backward / way.n_micro_batches,
             n_micro_batches=way.n_micro_batches,
@@ -437,6 +448,7 @@ class Plan:
             publish_lag=plan["publish_lag"],
             fetches=not options.no_fetch and not shards_params and way.name != "streamed",  # FSDP gathers before any hook of a module
             n_ranks=options.ranks,
+            travelling=self.travelling(),
             is_sharded=is_sharded,
             shards_params=shards_params,
             owned_share=own / n,

@@ -2,8 +2,9 @@
 /* bindings/cli/plan_bytes.c - the plugin's own memory plan (zf.plan/0) of a model that is nowhere: its tensors lie in
  * reserved address space, which nobody can read. What plan.py calls: one JSON object on stdin, one on stdout.
  *
- *   in    config (text), overrides, fetches, is_cpu, n_ranks, space (bytes of all tensors), asks [{rank, overrides}],
- *         tensors [[name, type, 1 where rows are channels, axes that number matrices, shape, offset in the space]]
+ *   in    config (text), overrides, fetches, is_cpu, n_ranks, expert_ranks (that have the same experts; 0: all do),
+ * space (bytes of all tensors), asks [{rank, overrides}], tensors [[name, type, 1 where rows are channels, axes that
+ *         number matrices, 1 of experts that other ranks have others of, shape, offset in the space]]
  *   out   keys {section.key: what holds on a CPU}, plans [zf_plan_t by member, or {error}: why it is refused] */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,15 +13,17 @@
 
 #include "ask.h"
 #include "zf/ext/config.h"
+#include "zf/ext/draft/collectives.h"
 #include "zf/ext/draft/plan.h"
 
-enum { MOST_OVERRIDES = 256, VALUE_NBYTES = 256 };
+enum { MOST_OVERRIDES = 256, VALUE_NBYTES = 256, ALL_RANKS = 1, SAME_EXPERTS }; /* the last two: process groups */
 
 typedef struct request {
     const zf_plugin_t *zf;
     const char *config;
     json_t *overrides, *tensors, *asks, *space;
-    int fetches, is_cpu, n_ranks;
+    int fetches, is_cpu, n_ranks, expert_ranks;
+    uint32_t rank; /* whose plan is asked for now */
 } request_t;
 
 typedef struct decls {
@@ -43,9 +46,9 @@ static int declare(const request_t *request, uint32_t i, const decls_t *out) {
     json_t *shape;
     json_int_t offset;
     const char *name, *type;
-    int are_rows, n_batch_axes;
-    if (json_unpack(json_array_get(request->tensors, i), "[s,s,i,i,o,I]", &name, &type, &are_rows, &n_batch_axes,
-                    &shape, &offset) ||
+    int are_rows, n_batch_axes, is_expert;
+    if (json_unpack(json_array_get(request->tensors, i), "[s,s,i,i,i,o,I]", &name, &type, &are_rows, &n_batch_axes,
+                    &is_expert, &shape, &offset) ||
         json_array_size(shape) > ZF_MAX_NDIM)
         return 0;
     for (size_t k = 0; k < json_array_size(shape); k++)
@@ -58,6 +61,7 @@ static int declare(const request_t *request, uint32_t i, const decls_t *out) {
         .flags = request->n_ranks > 1 ? ZF_PARAM_AVERAGE : 0,
         .name = name,
         .tensor = &out->tensors[i],
+        .reduce_group = is_expert ? SAME_EXPERTS : 0,
         .n_batch_axes = n_batch_axes,
         .channels = are_rows ? ZF_CHANNELS_ROWS : ZF_CHANNELS_COLUMNS,
     };
@@ -160,30 +164,63 @@ static json_t *show(const zf_plan_t *plan) {
     return out;
 }
 
-static json_t *ask(const zf_plan_ext_t *ext, const request_t *request, const decls_t *decls, const json_t *one) {
+/* ---- process groups: a plan asks for their sizes, and exchanges nothing ---- */
+
+static zf_status_t find_group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
+    const request_t *request = ctx;
+    uint32_t n_ranks = (uint32_t)request->n_ranks, n_same = (uint32_t)request->expert_ranks;
+    (void)err;
+    *out_size = number == SAME_EXPERTS ? n_same : n_ranks;
+    *out_rank = number == SAME_EXPERTS ? request->rank / (n_ranks / n_same) : request->rank;
+    return ZF_OK;
+}
+static zf_status_t no_start(void *ctx, const zf_collective_t *what, uint64_t *out_request, zf_error_t *err) {
+    (void)ctx, (void)what, (void)out_request, (void)err;
+    return ZF_ERR_STATE;
+}
+static zf_status_t no_request(void *ctx, uint64_t request, zf_error_t *err) {
+    (void)ctx, (void)request, (void)err;
+    return ZF_ERR_STATE;
+}
+
+static const void *find_groups(void *ctx, const char *id) {
+    static zf_collectives_ext_t table;
+    table = (zf_collectives_ext_t){.struct_size = sizeof table,
+                                   .ctx = ctx,
+                                   .group = find_group,
+                                   .start = no_start,
+                                   .test = no_request,
+                                   .abort = no_request};
+    return strcmp(id, ZF_EXT_COLLECTIVES) == 0 ? &table : NULL;
+}
+
+static json_t *ask(const zf_plan_ext_t *ext, request_t *request, const decls_t *decls, const json_t *one) {
     zf_error_t err = {.struct_size = sizeof err};
     const char *overrides[MOST_OVERRIDES];
     uint32_t n = take_texts(request->overrides, overrides, 0);
-    zf_host_t host = {.struct_size = sizeof host, .name = "zf", .version = "1"};
+    request->rank = (uint32_t)json_integer_value(json_object_get(one, "rank"));
+    zf_host_t host = {
+        .struct_size = sizeof host, .name = "zf", .version = "1", .ctx = request, .get_extension = find_groups};
     zf_create_args_t create = {.struct_size = sizeof create,
                                .flags = request->fetches ? ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS : 0,
                                .host = &host,
                                .config_text = request->config,
                                .overrides = overrides,
                                .n_overrides = take_texts(json_object_get(one, "overrides"), overrides, n),
+                               .norm_group = request->expert_ranks ? ALL_RANKS : 0,
                                .device_type = request->is_cpu ? ZF_DEVICE_CPU : ZF_DEVICE_CUDA};
     zf_bind_args_t bind = {
         .struct_size = sizeof bind, .decls = decls->all, .n_decls = decls->n, .decl_size = sizeof(zf_param_decl_t)};
     zf_plan_args_t args = {.struct_size = sizeof args,
                            .n_ranks = (uint32_t)request->n_ranks,
-                           .rank = (uint32_t)json_integer_value(json_object_get(one, "rank")),
+                           .rank = request->rank,
                            .create = &create,
                            .bind = &bind};
     zf_plan_t plan = {.struct_size = sizeof plan};
     return ext->plan(&args, &plan, &err) < 0 ? json_pack("{s:s}", "error", err.message) : show(&plan);
 }
 
-static int answer(zf_cli_t *cli, const zf_plan_ext_t *ext, const request_t *request) {
+static int answer(zf_cli_t *cli, const zf_plan_ext_t *ext, request_t *request) {
     json_t *keys = read_keys(cli, request), *plans = json_array(), *one, *out;
     decls_t decls;
     size_t i;
@@ -206,10 +243,11 @@ int zf_ask_plan(zf_cli_t *cli, char **words) {
     json_t *asked = json_loadf(stdin, 0, &problem);
     int status = 1;
     (void)words;
-    if (!asked || json_unpack_ex(asked, &problem, 0, "{s:s, s:o, s:b, s:b, s:i, s:o, s:o, s:o}", "config",
-                                 &request.config, "overrides", &request.overrides, "fetches", &request.fetches,
-                                 "is_cpu", &request.is_cpu, "n_ranks", &request.n_ranks, "tensors", &request.tensors,
-                                 "asks", &request.asks, "space", &request.space))
+    if (!asked ||
+        json_unpack_ex(asked, &problem, 0, "{s:s, s:o, s:b, s:b, s:i, s:i, s:o, s:o, s:o}", "config", &request.config,
+                       "overrides", &request.overrides, "fetches", &request.fetches, "is_cpu", &request.is_cpu,
+                       "n_ranks", &request.n_ranks, "expert_ranks", &request.expert_ranks, "tensors", &request.tensors,
+                       "asks", &request.asks, "space", &request.space))
         zf_cli_complain("ask plan", "%s", problem.text);
     else if (ext) {
         request.zf = zf_loader_plugin(cli->loader);

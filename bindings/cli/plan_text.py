@@ -42,6 +42,9 @@ def head(plan):
         yield f"           each token passes {count(model.n_active)} of them: {model.experts_per_token} experts of a layer"
     elif any(EXPERT.search(name) for name, *_ in model.tensors):
         yield "           each token counts as passing all experts: no config.json beside it says how many it does"
+    if plan.expert_ranks:
+        yield (f"           a rank has {model.n_experts // options.expert_parallel} of {model.n_experts} experts of a layer, {count(plan.held.n_elems)} parameters; "
+               f"{plan.expert_ranks} rank{'s'[:plan.expert_ranks > 1]} have the same. Tokens on their way to experts are not simulated")
     experts = [tensor for tensor in model.tensors if tensor[3] and EXPERT.search(tensor[0])]
     if experts:
         yield (f"           {len(experts)} tensors such as {example(experts[0][4], 1)} are a matrix for each expert: in PyTorch "

@@ -46,6 +46,7 @@ class Job:
     publish_lag: int
     fetches: bool  # lag 0: a bucket is waited for when it is used, else all of them before the forward
     n_ranks: int
+    travelling: float  # of gradients and values, the share that goes to other ranks; 1 without experts that other ranks have others of
     is_sharded: bool  # each rank has a part of the state: else all of it
     shards_params: bool  # each rank has its slices of the parameters, too
     owned_share: float  # of the whole state, what the rank has
@@ -117,7 +118,7 @@ class Simulation:
         on its machine with L ranks, and of N machines (N-1)/N of an L-th cross."""
         job, seconds, n = self.job, 0.0, self.job.n_ranks // self.job.n_machines
         for n_there, speed, part in ((n, job.inside, nbytes), (job.n_machines, job.net, nbytes / n)):
-            seconds += job.net_latency_s + part * (n_there - 1) / n_there / speed if n_there > 1 else 0.0
+            seconds += job.net_latency_s + job.travelling * part * (n_there - 1) / n_there / speed if n_there > 1 else 0.0
         return seconds
 
     def forward(self, is_first):

@@ -21,15 +21,43 @@
 /* ---- ranks that are only counted --------------------------------------------------------------------------------- */
 
 struct zfi_comm {
-    zfi_member_t place;
+    const zf_host_t *host;
+    uint32_t n, numbers[ZFI_MAX_GROUPS]; /* groups, as the host numbers them; the first one is group 0 */
+    zfi_member_t places[ZFI_MAX_GROUPS];
 };
 
 static zfi_member_t counted_place(const zfi_comm_t *comm, uint32_t index) {
-    (void)index;
-    return comm->place;
+    return comm->places[index < comm->n ? index : 0];
 }
 
-static const zfi_comm_ops_t counted = {.name = "planned", .place = counted_place};
+static zf_status_t counted_join(zfi_comm_t *comm, uint32_t group, uint32_t *out_index, zf_error_t *err) {
+    zf_collectives_ext_t table;
+    int is_offered;
+    uint32_t i = 0;
+    while (i < comm->n && comm->numbers[i] != group)
+        i++;
+    *out_index = i;
+    if (i < comm->n)
+        return ZF_OK;
+    zf_status_t st = zfi_comm_read_table(comm->host, &table, &is_offered, err);
+    if (st)
+        return st;
+    if (!is_offered || i == ZFI_MAX_GROUPS)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "plan",
+                         is_offered ? "process group %u is one more than this version has room for"
+                                    : "process group %u: the host offers no " ZF_EXT_COLLECTIVES
+                                      ", whose `group` says how many ranks it has",
+                         group);
+    comm->numbers[comm->n] = group;
+    zfi_member_t *place = &comm->places[comm->n++];
+    st = table.group(table.ctx, group, &place->rank, &place->n_ranks, err);
+    if (!st && place->rank >= place->n_ranks)
+        st = zfi_error(err, ZF_ERR_RANKS, "plan", "process group %u: the host says rank %u of %u", group, place->rank,
+                       place->n_ranks);
+    return st;
+}
+
+static const zfi_comm_ops_t counted = {.name = "planned", .join = counted_join, .place = counted_place};
 
 /* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
@@ -111,8 +139,13 @@ static zf_status_t plan_params(zfi_engine_t *engine, const zf_bind_args_t *args,
     zf_status_t st = zfi_params_build(args->decls, args->n_decls, args->decl_size, engine->device_type, &params, err);
     if (st)
         return st;
+    if (zfi_is_grouped(engine))
+        st = engine->comm_ops->join(engine->comm, engine->norm_group, &engine->norm_index, err);
+    if (!st)
+        st = zfi_groups_join(engine, &engine->config, params, args->n_decls, err);
     zfi_shards_mark(engine, engine->config.whole_nbytes, params, args->n_decls);
-    st = zfi_rules_take(engine, &engine->config, args, params, &rules, err);
+    if (!st)
+        st = zfi_rules_take(engine, &engine->config, args, params, &rules, err);
     if (!st)
         st = plan_run(engine, params, args->n_decls, out, err);
     zfi_params_free(params, args->n_decls);
@@ -140,13 +173,10 @@ static zf_status_t plan(const zf_plan_args_t *given, zf_plan_t *out, zf_error_t 
     zfi_engine_t *engine = calloc(1, sizeof *engine);
     if (!engine)
         return zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan");
-    ranks.place = (zfi_member_t){args.rank, args.n_ranks ? args.n_ranks : 1};
+    ranks = (zfi_comm_t){.host = &engine->host_copy, .n = 1, .places = {{args.rank, args.n_ranks ? args.n_ranks : 1}}};
     engine->comm_ops = &counted;
     engine->comm = &ranks;
     st = zfi_create_configure(args.create, engine, err);
-    if (!st && zfi_is_grouped(engine))
-        st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "plan",
-                       "norm_group = %u: groups are not planned in this version; 0", engine->norm_group);
     if (!st)
         st = plan_params(engine, &bind, &result, err);
     if (!st)

@@ -146,6 +146,30 @@ class Models(PlanTest):
         self.write("config.json", SMALL)
         self.assertEqual(self.figures(self.root)["n_elems"], self.figures(self.write("small.json", SMALL))["n_elems"])
 
+    def test_experts_spread_over_ranks(self):
+        """A rank holds two of eight experts, in one tensor or one each; two of eight ranks have the same, and cut them into halves."""
+        experts, rest = 4 * 8 * 512 * 1024, 4 * 1024 * 2048
+        for line in ("4 * mlp.experts 8|512x1024\n", "".join(f"4 * experts.{k}.w 512x1024\n" for k in range(8))):
+            model = self.write("moe.txt", line + "4 * attention 1024x2048\n")
+            for stage, owners in ((0, 1), (1, 8)):
+                at = [self.figures(model, "--ranks", 8, "--stage", stage, *more, "--gpu", 80) for more in ((), ("--expert-parallel", 4))]
+                cards = [plan["taken"]["card"] for plan in at]
+                self.assertEqual([card["weights"] for card in cards], [2 * (experts + rest), 2 * (experts // 4 + rest)])
+                self.assertEqual([plan["n_owned_elems"] for plan in at],
+                                 [(experts + rest) // owners, experts // 8 + rest // 8 if stage else experts // 4 + rest])
+                self.assertEqual([plan["checkpoint_nbytes"] for plan in at], [12 * (experts + rest)] * 2)
+                self.assertLess(abs(at[1]["host_state_nbytes"] / (12 * at[1]["n_owned_elems"]) - 1), 0.01)
+                self.assertEqual(*(plan["n_active_elems"] for plan in at))
+                self.assertGreater(at[0]["staging_nbytes"], at[1]["staging_nbytes"])
+        self.says(0, r"a rank has 2 of 8 experts of a layer, 12.58 M parameters; 2 ranks have the same\. Tokens", model, "--ranks", 8, "--expert-parallel", 4)
+        # each has its own: of these nothing travels
+        alone, all_of_them = (self.figures(model, "--ranks", 8, "--stage", 1, "--latency", 0, "--expert-parallel", n) for n in (8, 1))
+        self.assertAlmostEqual(alone["configured"]["reduce_s"] / all_of_them["configured"]["reduce_s"], rest / (experts + rest), 3)
+        for n, message in ((3, "need a divisor of --ranks 8"), (16, "need a divisor of --ranks 8")):
+            self.says(2, message, model, "--ranks", 8, "--expert-parallel", n)
+        self.says(1, "--expert-parallel 16: 8 experts of a layer .* cannot be divided so", model, "--ranks", 16, "--expert-parallel", 16)
+        self.says(1, "--expert-parallel 2: 1 experts", self.llama, "--ranks", 2, "--expert-parallel", 2)
+
     def test_experts_of_one_tensor_are_a_matrix_each(self):
         words = ("--ranks", 64, "--stage", 1)
         named, said = (self.figures(self.write(name, f"4 * {line}\n"), *words) for name, line in (("named.txt", "mlp.experts 8x256x512"), ("said.txt", "e 8|256x512")))

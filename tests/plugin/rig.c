@@ -169,6 +169,7 @@ zf_plan_t zt_rig_plan(const zt_rig_t *rig, const char *config, uint32_t flags, u
                                .flags = flags,
                                .host = &rig->host,
                                .config_text = config,
+                               .norm_group = rig->norm_group,
                                .device_type = ZF_DEVICE_CPU};
     zf_bind_args_t bind = zt_rig_bind_args(rig);
     zf_plan_args_t args = {

@@ -64,7 +64,7 @@ typedef struct split {
     zt_shape_t shapes[MOST_SHAPES];
     uint32_t n_shapes, n_ranks, stage, flags, interval;
     uint64_t state_nbytes;
-    int is_mean, is_bf16, is_all, is_exact;
+    int is_mean, is_bf16, is_all, is_exact, has_experts;
     char config[512];
 } split_t;
 
@@ -138,6 +138,12 @@ static void *run_job(void *raw) {
     job_t *job = raw;
     const split_t *split = job->split;
     zt_rig_start(&job->rig, split->shapes, split->n_shapes);
+    if (split->has_experts) {
+        job->rig.norm_group = 2;
+        job->rig.host.get_extension = zt_ranks_extension; /* which says how many ranks a group has */
+        job->rig.host.ctx = job->rank;
+        job->rig.decls[0].reduce_group = ZT_ACROSS_PAIRS;
+    }
     job->plan = zt_rig_plan(&job->rig, split->config, split->flags, job->rank ? job->rank->rank : 0, split->n_ranks);
     mapped[0] = mapped[1] = exchanged = 0;
     if (job->rank)
@@ -237,6 +243,34 @@ static void check_split(uint64_t number) {
 ZT_TEST(bytes_are_those_of_a_run) {
     for (uint64_t i = 0; i < ZT_FEWER(SPLITS); i++)
         check_split(i);
+}
+
+/* An expert of which each of two ranks keeps a part, beside what all four keep. */
+ZT_TEST(experts_are_cut_over_ranks_of_their_own) {
+    static zt_ranks_t ranks;
+    static job_t jobs[RANKS];
+    for (uint32_t stage = 0; stage < 4; stage++) {
+        split_t split = {.shapes = {{.rows = 140, .cols = 500, .flags = ZF_PARAM_AVERAGE},
+                                    {.rows = 96, .cols = 100, .flags = ZF_PARAM_AVERAGE}},
+                         .n_shapes = 2,
+                         .n_ranks = RANKS,
+                         .has_experts = 1};
+        uint64_t n_owned = 0, n_expert = elems_of(&split.shapes[0]), n_other = elems_of(&split.shapes[1]);
+        snprintf(split.config, sizeof split.config,
+                 "[zenflow]\nmode = windows\n[host]\nthreads = 1\n[log]\nlevel = error\n[shard]\nstage = %u\n",
+                 (unsigned)stage);
+        zt_jobs_start(&ranks, RANKS, jobs, sizeof *jobs, &(job_t){.split = &split});
+        for (uint32_t r = 0; r < RANKS; r++)
+            ranks.ranks[r].flags = stage == 3 ? SHARDS : 0;
+        split.flags = stage == 3 ? SHARDS : 0;
+        zt_jobs_run(&ranks, run_job, 0);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            check_bytes(&jobs[r]);
+            n_owned += jobs[r].plan.n_owned_elems;
+        }
+        ck_assert_uint_eq(n_owned, stage ? 2 * n_expert + n_other : RANKS * (n_expert + n_other));
+        zt_jobs_end(&ranks);
+    }
 }
 
 /* Of n buckets of BUCKET bytes: what exchanges take beside the parts that a rank keeps. */
@@ -365,6 +399,10 @@ ZT_TEST(what_is_wrong_is_refused) {
     bind = zt_rig_bind_args(&rig);
     zt_refused(&err, plan_table()->plan(&args, &out, &err), ZF_ERR_ARGUMENT, "rank = 2 of 2");
     args.rank = 1;
+    create.norm_group = 2;
+    zt_refused(&err, plan_table()->plan(&args, &out, &err), ZF_ERR_UNSUPPORTED_FIELD,
+               "process group 2: the host offers no zf.collectives/0");
+    create.norm_group = 0;
     create.config_text = "[shard]\nstage = 3\n[zenflow]\nmode = mean\n";
     zt_refused(&err, plan_table()->plan(&args, &out, &err), ZF_ERR_CONFIG,
                "stage = 3 on 2 ranks needs [zenflow] mode = exact or windows");

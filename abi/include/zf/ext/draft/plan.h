@@ -18,7 +18,8 @@ typedef struct zf_plan_args {
     uint32_t n_ranks; /* of the training job; 0 = 1 */
     uint32_t rank;    /* whose plan it is, below n_ranks */
     uint32_t reserved0;
-    const zf_create_args_t *create; /* as create takes them; no function of its host is called */
+    const zf_create_args_t *create; /* as create takes them; of its host `group` of zf.collectives/0 alone is called,
+                                     * for the process groups that are declared */
     const zf_bind_args_t *bind;     /* as bind_params takes them */
     const void *next;               /* zf_chained_t, or NULL */
 } zf_plan_args_t;
