@@ -122,6 +122,23 @@ ZT_TEST(a_load_undoes_what_was_done_before) {
     }
 }
 
+/* Other ratios of the same k, and any key of selection where nothing is chosen. */
+ZT_TEST(keys_that_decide_nothing_refuse_no_load) {
+    static const char *const ways[][2] = {
+        {"topk_ratio = 0.1\nupdate_interval = 4\nfull_warm_up_rounds = 1\nselect_interval = 4",
+         "topk_ratio = 0.099\nupdate_interval = 4\nfull_warm_up_rounds = 1\nselect_interval = 4"},
+        {"topk_ratio = 0.1\nupdate_interval = 4\n[device]\nstate_mib = all",
+         "topk_ratio = 0.9\nupdate_interval = 4\nselect_strategy = epoch\n[device]\nstate_mib = all"},
+        {"mode = exact\ntopk_ratio = 0.1", "mode = exact\ntopk_ratio = 0.9\nselect_interval = 3"},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        zt_state_saved(&rig, &store, ways[i][0], 9, 0);
+        zt_state_open(&copy, ways[i][1]);
+        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, ZF_STATE_CONTINUE, NULL));
+        zt_state_end(&rig, &copy, &store);
+    }
+}
+
 /* A save that keeps windows open leaves the instance as it is, and saves the same. Where the selection does not fit,
  * the schedule begins again, or the load is refused. */
 ZT_TEST(windows_that_stay_open) {
