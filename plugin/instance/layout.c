@@ -247,7 +247,8 @@ static void lay_out_resident(zfi_run_t *run, zfi_arena_t *arena) {
     uint64_t n = run->plan.n_resident_elems, n_masters = run->plan.n_resident_masters;
     head->all_w = zfi_arena_take(arena, n_masters ? n_masters + ZFI_STATE_ALIGN : 0, sizeof(float));
     head->all_m = take_moment(run->n_moments, arena, 1, n, moment_nbytes(run->engine));
-    head->all_v = take_moment(run->n_moments, arena, 2, n, moment_nbytes(run->engine));
+    unsigned char *v = take_moment(run->n_moments, arena, 2, run->plan.n_resident_v, moment_nbytes(run->engine));
+    head->all_v = v ? v - run->plan.first_resident_v * moment_nbytes(run->engine) : NULL;
     head->all_n = zfi_arena_take(arena, n_of_resident(&run->plan, run->plan.n_matrices), sizeof *head->all_n);
     head->held = NULL;
     if (run->plan.n_resident)

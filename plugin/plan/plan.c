@@ -87,6 +87,7 @@ static void shape_matrix(const zfi_param_t *param, uint64_t b, uint64_t r0, uint
     out->held_rows = out->rows;
     out->nbytes = out->rows * out->cols * zfi_dtype_nbytes(param->dtype);
     out->takes_whole = param->rule->matrices.update != NULL;
+    out->lacks_v = out->takes_whole && param->rule->n_moments < 2;
     out->channels_are_rows = param->channels_are_rows;
     out->n_channels = (uint32_t)(param->channels_are_rows ? out->rows : out->cols);
 }
@@ -354,12 +355,12 @@ static void place_lot(layout_t *layout, zfi_lot_t *lot) {
     lot->n_chunks = layout->n_chunks - first_chunk;
 }
 
-/* The state of resident matrices that have masters of their own, or of the others. Returns its end. Of a parameter
- * whose rule takes whole matrices it is one run. */
-static uint64_t place_residents(zfi_plan_t *plan, uint64_t at, int are_own_masters) {
+/* The state of resident matrices that have masters of their own, or of the others, without v or with it. Returns its
+ * end. Of a parameter whose rule takes whole matrices it is one run. */
+static uint64_t place_residents(zfi_plan_t *plan, uint64_t at, int are_own_masters, int lack_v) {
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         zfi_matrix_t *matrix = &plan->matrices[i];
-        if (!matrix->is_resident || zfi_is_own_master(matrix) != are_own_masters)
+        if (!matrix->is_resident || zfi_is_own_master(matrix) != are_own_masters || matrix->lacks_v != lack_v)
             continue;
         matrix->state_base = matrix->takes_whole && matrix->param_offset ? at : aligned(at);
         at = matrix->state_base + matrix->own.n;
@@ -369,7 +370,8 @@ static uint64_t place_residents(zfi_plan_t *plan, uint64_t at, int are_own_maste
 
 /* Segments of resident matrices are no longer than a chunk. Counts them where there is no memory for them yet. */
 static void lay_out_resident(zfi_plan_t *plan, const zfi_param_t *params) {
-    uint64_t masters = place_residents(plan, 0, 0), at = place_residents(plan, masters, 1);
+    uint64_t first_v = place_residents(plan, 0, 0, 1), masters = place_residents(plan, first_v, 0, 0);
+    uint64_t end_v = place_residents(plan, masters, 1, 0), at = place_residents(plan, end_v, 1, 1);
     plan->n_resident_segments = 0;
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         const zfi_matrix_t *matrix = &plan->matrices[i];
@@ -385,6 +387,8 @@ static void lay_out_resident(zfi_plan_t *plan, const zfi_param_t *params) {
         }
     }
     plan->n_resident_masters = masters;
+    plan->first_resident_v = first_v;
+    plan->n_resident_v = end_v > first_v ? end_v - first_v + ZFI_STATE_ALIGN : 0;
     plan->n_resident_elems = at ? at + ZFI_STATE_ALIGN : 0;
 }
 

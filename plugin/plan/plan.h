@@ -68,6 +68,7 @@ typedef struct zfi_matrix {
     int is_resident;       /* its state is the device's; k = 0, and `cohort` says nothing */
     int sees_edits;        /* resident in the host's memory: its update reads the model's value beside w */
     int takes_whole;       /* its rule takes the matrix of which it is a block (step/matrices.h) */
+    int lacks_v;           /* that rule has no second moment, and there is no memory for one */
     int channels_are_rows;
     int is_sharded;    /* of visible values and selected channels this rank has what it owns alone */
     int is_choosable;  /* 0 < k < n_channels */
@@ -131,13 +132,14 @@ typedef struct zfi_plan {
     uint32_t n_launches;
     uint32_t chunk_nbytes; /* the most that a slot of a chunk can have */
     /* 0 where nothing is deferred: */
-    uint32_t publish_piece_nbytes;       /* of a staged chunk on its way up */
-    uint32_t max_close_chunks;           /* most chunks that close at one step and wait to be published */
-    uint32_t bucket_chunks, ring_chunks; /* published together; in the device's ring */
-    uint64_t n_elems;                    /* trainable, without padding */
-    uint64_t n_state_elems;              /* elements that the host has, with padding */
-    uint64_t n_resident_elems;           /* elements that the device has */
-    uint64_t n_resident_masters;         /* of those, at the beginning: with a master of their own */
+    uint32_t publish_piece_nbytes;           /* of a staged chunk on its way up */
+    uint32_t max_close_chunks;               /* most chunks that close at one step and wait to be published */
+    uint32_t bucket_chunks, ring_chunks;     /* published together; in the device's ring */
+    uint64_t n_elems;                        /* trainable, without padding */
+    uint64_t n_state_elems;                  /* elements that the host has, with padding */
+    uint64_t n_resident_elems;               /* elements that the device has */
+    uint64_t n_resident_masters;             /* of those, at the beginning: with a master of their own */
+    uint64_t first_resident_v, n_resident_v; /* the range of those with a second moment */
     uint64_t n_sel_elems, n_sel_grad_nbytes;
     uint64_t n_channels, n_index, n_sums, n_counts;
     uint64_t record_sums;    /* importance records travel in parts of at most this many sums */

@@ -49,6 +49,8 @@ static void *place_of(const zfi_state_t *state, zfi_array_t array, const zfi_mat
         at -= chunk->state_base;
         *io_n = *io_n < chunk->n_elems - at ? *io_n : chunk->n_elems - at;
     }
+    if (array == ZFI_STATE_V && matrix->lacks_v)
+        return NULL;
     unsigned char *base = array == ZFI_STATE_W ? (unsigned char *)of.w : array == ZFI_STATE_M ? of.m : of.v;
     return base ? base + at * zfi_dtype_nbytes(dtype_of(state->dev, array)) : NULL;
 }

@@ -278,6 +278,30 @@ ZT_TEST(gradients_are_read_where_they_lie) {
     }
 }
 
+/* Bytes that each element of Muon's takes, beside a parameter of AdamW. */
+static double nbytes_of_each(int is_bf16) {
+    double n[2];
+    for (int k = 0; k < 2; k++) {
+        zt_shape_t many[9] = {{.rows = 300, .cols = 200, .group = 2}};
+        for (int i = 1; i < 9; i++)
+            many[i] = (zt_shape_t){.rows = 512, .cols = 512, .is_bf16 = is_bf16};
+        zt_rig_start(&rig, many, k ? 9 : 5);
+        rig.rules[0] = (zf_group_decl_t){sizeof rig.rules[0], ZF_RULE_CALLBACK, &named};
+        rig.bind_next = &rules;
+        zt_rig_open(&rig, "", 0);
+        n[k] = (double)(zt_rig_counter(&rig, "host_measured_nbytes") + zt_rig_counter(&rig, "device_measured_nbytes"));
+        zt_rig_end(&rig);
+    }
+    return (n[1] - n[0]) / (4 * 512 * 512);
+}
+
+/* Momentum alone beside fp32 weights, a master too beside bf16: no second moment, though AdamW has one. */
+ZT_TEST(state_is_all_that_there_is) {
+    double f32 = nbytes_of_each(0), bf16 = nbytes_of_each(1);
+    ck_assert_msg(f32 >= 4 && f32 < 4.05, "%g bytes per fp32 element", f32);
+    ck_assert_msg(bf16 >= 8 && bf16 < 8.05, "%g bytes per bf16 element", bf16);
+}
+
 ZT_TEST(what_it_takes_is_planned) {
     zf_plan_t plan;
     start(&rig);
