@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-zfi_pace_t zfi_pace_of(const zfi_config_t *config) {
+/* SCHEDULE.md's constants of a configuration. */
+static zfi_pace_t pace_of(const zfi_config_t *config) {
     return (zfi_pace_t){.selects = zfi_config_selects(config),
                         .warm_up = zfi_config_warm_up(config),
                         .interval = config->update_interval,
@@ -69,7 +70,7 @@ zfi_run_t *zfi_run_make(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_pa
     run->n_params = n_params;
     run->n_groups = zfi_params_n_groups(params, n_params);
     run->n_moments = zfi_params_n_moments(params, n_params);
-    run->clock.pace = zfi_pace_of(config);
+    run->clock.pace = pace_of(config);
     run->slots.interval = config->update_interval;
     run->slots.peak = &engine->count.slots_peak;
     run->mem.limit_mib = config->memory_limit_mib;

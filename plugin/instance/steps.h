@@ -89,8 +89,5 @@ typedef struct zfi_clock {
     uint64_t *skip_publish_below; /* [n_matrices] jobs below this are not published (params_changed) */
 } zfi_clock_t;
 
-/* SCHEDULE.md's constants of a configuration. */
-zfi_pace_t zfi_pace_of(const zfi_config_t *config);
-
 static inline int zfi_is_warm_up(const zfi_clock_t *clock, uint64_t t) { return t <= clock->pace.warm_up; }
 static inline zfi_step_row_t *zfi_row(const zfi_rows_t *rows, uint64_t t) { return &rows->all[t % rows->n]; }

@@ -38,8 +38,12 @@ static zf_status_t check_sum(const zfi_saved_t *saved, const zfi_saved_param_t *
                      tensor->offset + tensor->nbytes, crc, tensor->crc);
 }
 
-zf_status_t zfi_state_stream(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
-                             zfi_saved_array_t array, zfi_values_fn fn, void *arg, zf_error_t *err) {
+typedef zf_status_t (*values_fn)(void *arg, uint64_t first, const void *values, uint64_t n, zf_error_t *err);
+
+/* Reads a tensor, block by block, checks bytes and values, and calls fn, unless NULL, with values [first, first + n).
+ */
+static zf_status_t read_tensor(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
+                               zfi_saved_array_t array, values_fn fn, void *arg, zf_error_t *err) {
     const zfi_saved_tensor_t *tensor = &param->tensors[array];
     size_t elem = zfi_saved_elem_nbytes(array);
     unsigned char *block = malloc(tensor->nbytes < ZFI_STATE_BLOCK ? tensor->nbytes + 1 : ZFI_STATE_BLOCK);
@@ -74,7 +78,7 @@ static zf_status_t keep(void *arg, uint64_t first, const void *values, uint64_t 
 zf_status_t zfi_state_read_all(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
                                zfi_saved_array_t array, void *out, zf_error_t *err) {
     kept_t kept = {out, zfi_saved_elem_nbytes(array)};
-    return zfi_state_stream(store, saved, param, array, keep, &kept, err);
+    return read_tensor(store, saved, param, array, keep, &kept, err);
 }
 
 zf_status_t zfi_state_check_param(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
@@ -82,7 +86,7 @@ zf_status_t zfi_state_check_param(zfi_store_t *store, const zfi_saved_t *saved, 
     zf_status_t st = ZF_OK;
     for (int a = 0; a < ZFI_SAVED_ARRAYS && !st; a++)
         if (param->tensors[a].nbytes)
-            st = zfi_state_stream(store, saved, param, (zfi_saved_array_t)a, NULL, NULL, err);
+            st = read_tensor(store, saved, param, (zfi_saved_array_t)a, NULL, NULL, err);
     return st;
 }
 

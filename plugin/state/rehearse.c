@@ -23,8 +23,20 @@ struct zfi_rehearsal {
     float *scratch;            /* of the largest chunk: what mean mode needs */
 };
 
-void zfi_piece_walk_start(zfi_piece_walk_t *walk, const zfi_device_side_t *side, uint32_t matrix, uint64_t first,
-                          uint64_t n) {
+typedef struct walk {
+    const zfi_plan_t *plan;
+    uint32_t matrix, ref, end_ref;
+    uint64_t first, end;
+} walk_t;
+
+/* A place in a chunk: n elements, which lie `at` after the walk's first. */
+typedef struct place {
+    uint32_t chunk;
+    uint64_t chunk_offset, at, n;
+} place_t;
+
+/* Walks elements [first, first + n) of a matrix, chunk by chunk, in no order that matters. */
+static void start(walk_t *walk, const zfi_device_side_t *side, uint32_t matrix, uint64_t first, uint64_t n) {
     const zfi_plan_t *plan = side->plan;
     const zfi_param_t *param = &side->params[plan->matrices[matrix].param];
     uint32_t ref = param->first_ref, left = param->n_refs;
@@ -33,10 +45,10 @@ void zfi_piece_walk_start(zfi_piece_walk_t *walk, const zfi_device_side_t *side,
         ref = at ? ref + half + 1 : ref;
         left = at ? left - half - 1 : half;
     }
-    *walk = (zfi_piece_walk_t){plan, matrix, ref, param->first_ref + param->n_refs, first, first + n};
+    *walk = (walk_t){plan, matrix, ref, param->first_ref + param->n_refs, first, first + n};
 }
 
-int zfi_piece_walk_next(zfi_piece_walk_t *walk, zfi_piece_place_t *out) {
+static int next(walk_t *walk, place_t *out) {
     const zfi_plan_t *plan = walk->plan;
     while (walk->ref < walk->end_ref) {
         const zfi_segment_t *segment = &plan->segments[plan->param_segments[walk->ref++]];
@@ -47,8 +59,8 @@ int zfi_piece_walk_next(zfi_piece_walk_t *walk, zfi_piece_place_t *out) {
             continue;
         from = from > walk->first ? from : walk->first;
         to = to < walk->end ? to : walk->end;
-        *out = (zfi_piece_place_t){segment->chunk, segment->chunk_offset + (from - segment->matrix_offset),
-                                   from - walk->first, to - from};
+        *out = (place_t){segment->chunk, segment->chunk_offset + (from - segment->matrix_offset), from - walk->first,
+                         to - from};
         return 1;
     }
     return 0;
@@ -119,7 +131,7 @@ static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_
 }
 
 static void read_chunk(const zfi_rehearsal_t *rehearsal, const rehearsed_chunk_t *chunk, zfi_array_t what,
-                       const zfi_piece_place_t *place, float *out) {
+                       const place_t *place, float *out) {
     const zfi_state_t *state = rehearsal->state;
     const float *values = chunk->values + (uint64_t)what * rehearsal->max_elems;
     if (what == ZFI_STATE_W)
@@ -133,12 +145,12 @@ static void read_chunk(const zfi_rehearsal_t *rehearsal, const rehearsed_chunk_t
 zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uint32_t matrix, uint64_t first,
                                uint64_t n, float *out) {
     uint32_t cohort = rehearsal->state->plan->matrices[matrix].cohort;
-    zfi_piece_walk_t walk;
-    zfi_piece_place_t place;
+    walk_t walk;
+    place_t place;
     if (rehearsal->state->plan->matrices[matrix].is_resident) /* no window has a part of it */
         return zfi_state_get(rehearsal->state, what, matrix, first, n, out);
-    zfi_piece_walk_start(&walk, rehearsal->state->side, matrix, first, n);
-    while (zfi_piece_walk_next(&walk, &place)) {
+    start(&walk, rehearsal->state->side, matrix, first, n);
+    while (next(&walk, &place)) {
         zf_status_t st = rehearse(rehearsal, cohort, place.chunk);
         if (st)
             return st;

@@ -20,23 +20,3 @@ zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uin
 
 /* [control] Update count of a matrix's channel after its open window. */
 uint32_t zfi_rehearsal_count(zfi_rehearsal_t *rehearsal, uint32_t matrix, uint32_t channel);
-
-/* ---- a matrix's places in chunks --------------------------------------------------------------------------------- */
-
-typedef struct zfi_piece_walk {
-    const zfi_plan_t *plan;
-    uint32_t matrix, ref, end_ref;
-    uint64_t first, end;
-} zfi_piece_walk_t;
-
-typedef struct zfi_piece_place {
-    uint32_t chunk;
-    uint64_t chunk_offset; /* elements */
-    uint64_t at;           /* elements after the walk's first */
-    uint64_t n;
-} zfi_piece_place_t;
-
-/* Elements [first, first + n) of a matrix, chunk by chunk, in no order that matters. */
-void zfi_piece_walk_start(zfi_piece_walk_t *walk, const zfi_device_side_t *side, uint32_t matrix, uint64_t first,
-                          uint64_t n);
-int zfi_piece_walk_next(zfi_piece_walk_t *walk, zfi_piece_place_t *out);

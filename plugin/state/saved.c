@@ -48,7 +48,8 @@ void zfi_saved_measure(zfi_saved_param_t *param) {
     param->n_elems = param->n_batch * param->rows * param->cols;
 }
 
-uint64_t zfi_saved_n_channels(const zfi_saved_param_t *param) {
+/* Channels of all blocks. */
+static uint64_t n_channels(const zfi_saved_param_t *param) {
     return param->n_batch * (param->channels_are_rows ? param->rows : param->n_blocks * param->cols);
 }
 
@@ -57,7 +58,7 @@ uint64_t zfi_saved_length(const zfi_saved_t *saved, const zfi_saved_param_t *par
         return param->n_elems;
     if (array == ZFI_SAVED_N && !saved->is_mean)
         return param->n_batch * param->n_blocks;
-    return zfi_saved_n_channels(param);
+    return n_channels(param);
 }
 
 void zfi_saved_block(const zfi_saved_param_t *param, uint64_t i, zfi_matrix_t *out) {

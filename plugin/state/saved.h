@@ -80,8 +80,7 @@ static inline int zfi_saved_is_by_element(zfi_saved_array_t array) { return arra
 
 /* [any-thread] n_batch, rows, cols and n_elems from shape and n_batch_axes. */
 void zfi_saved_measure(zfi_saved_param_t *param);
-/* [any-thread] Channels of all blocks; values of an array. */
-uint64_t zfi_saved_n_channels(const zfi_saved_param_t *param);
+/* [any-thread] Values of an array. */
 uint64_t zfi_saved_length(const zfi_saved_t *saved, const zfi_saved_param_t *param, zfi_saved_array_t array);
 /* [any-thread] Block i of all: param_offset, rows, cols, channels; of array, where its values begin and how many it
  * has. */

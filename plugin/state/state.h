@@ -33,12 +33,7 @@ uint64_t zfi_state_file_nbytes(void);
 /* [any-thread] Reads the index and the headers of its files, and checks them. What it costs is bounded by the index's
  * own size. */
 zf_status_t zfi_state_open(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err);
-/* [any-thread] Reads a tensor, block by block, checks bytes and values, and calls fn, unless NULL, with values
- * [first, first + n). */
-typedef zf_status_t (*zfi_values_fn)(void *arg, uint64_t first, const void *values, uint64_t n, zf_error_t *err);
-zf_status_t zfi_state_stream(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
-                             zfi_saved_array_t array, zfi_values_fn fn, void *arg, zf_error_t *err);
-/* [any-thread] All of it into out. */
+/* [any-thread] Reads a tensor into out, and checks bytes and values. */
 zf_status_t zfi_state_read_all(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
                                zfi_saved_array_t array, void *out, zf_error_t *err);
 /* [any-thread] Values [first, first + n) are such as training leaves. */

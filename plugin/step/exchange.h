@@ -23,9 +23,7 @@ zf_status_t zfi_exchange_check_edits(const zfi_state_t *state, uint32_t first, u
 /* Compact state of matrices [first, end) := the host's; where nothing is deferred, their counts alone. */
 zf_status_t zfi_exchange_reload_selected(const zfi_state_t *state, uint32_t first, uint32_t end);
 
-/* Visible values of elements [first, first + n) of a matrix. */
-zf_status_t zfi_exchange_get_visible(const zfi_state_t *state, uint32_t matrix, uint64_t first, uint64_t n, void *out);
-/* Those of a matrix := round(w), where this rank owns them. */
+/* Visible values of a matrix := round(w), where this rank owns them. */
 zf_status_t zfi_exchange_put_visible(const zfi_state_t *state, uint32_t matrix);
 
 /* The device's maps, its lists of entering channels and what it is told to drop := the host's. */

@@ -5,7 +5,7 @@
 
 #include "instance/run.h"
 
-/* [control] As zfi_exchange_get_visible; first: of what is held of the matrix. */
+/* [control] Visible values of elements [first, first + n) of what is held of a matrix. */
 zf_status_t zfi_released_get_visible(const zfi_state_t *state, uint32_t matrix, uint64_t first, uint64_t n, void *out);
 /* [control] Whether a matrix shows something else than the plugin wrote there last, by its digest. */
 zf_status_t zfi_released_differs(const zfi_state_t *state, uint32_t matrix, int *out);

@@ -5,7 +5,8 @@
 #include "instance/memory.h"
 #include "ranks/ranks.h"
 
-void zfi_scalars_input(const zfi_device_side_t *side, const zfi_step_row_t *row) {
+/* Sends the step's row up. */
+static void send_input(const zfi_device_side_t *side, const zfi_step_row_t *row) {
     zfi_list_copy(&side->engine->to_device, ZFI_OP_UP, zfi_device_input_memory(side->dev, row->t), row->input,
                   side->dev->input_nbytes);
 }
@@ -33,7 +34,7 @@ void zfi_scalars_make(const zfi_device_side_t *side, zfi_ranks_t *ranks, const z
     zfi_norm_part_args_t part = {side->dev->data, zfi_device_input(side->dev, t), parts + place.rank};
     zfi_scalars_args_t whole = {parts,          place.n_ranks,  row->unscale,
                                 row->clip_norm, row->host_norm, zfi_device_scalars(side->dev, t)};
-    zfi_scalars_input(side, row);
+    send_input(side, row);
     zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_NORM_PART, &part, sizeof part));
     if (has_parts)
         exchange_parts(ranks, t);

@@ -6,8 +6,6 @@
 
 /* [hook] What the step brings goes up; norm over all ranks, clip factor, applied; signals finished. */
 void zfi_scalars_make(const zfi_device_side_t *side, zfi_ranks_t *ranks, const zfi_step_row_t *row);
-/* [control] The step's row goes up again. */
-void zfi_scalars_input(const zfi_device_side_t *side, const zfi_step_row_t *row);
 /* [hook] Scalars of the step go down, with the importance record if it is of one part; signals down and recorded. */
 void zfi_scalars_down(const zfi_device_side_t *side, const zfi_selection_t *sel, zfi_step_row_t *row);
 /* [hook] The record if it is of several parts. Its later parts wait until the control thread has counted the first, and

@@ -6,7 +6,8 @@
 
 #include "step/guard.h"
 
-void zfi_unfetched_count(zfi_publishing_t *publishing, const zfi_close_t *close) {
+/* All of a close is left. */
+static void count(zfi_publishing_t *publishing, const zfi_close_t *close) {
     for (uint32_t i = 0; i < close->n_chunks; i++)
         publishing->unfetched->n_left[(close->first_job + i) % publishing->plan->max_close_chunks] =
             publishing->plan->chunks[zfi_cohort_chunk(publishing->plan, close->cohort, i)].n_segments;
@@ -19,7 +20,7 @@ void zfi_unfetched_keep(zfi_publishing_t *publishing, const zfi_close_t *close) 
         memset(publishing->unfetched->is_done, 0, publishing->plan->n_matrices);
     }
     clock->due[clock->n_due++] = *close;
-    zfi_unfetched_count(publishing, close);
+    count(publishing, close);
 }
 
 /* Matrices [first, end), none of which is done. */

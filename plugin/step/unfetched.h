@@ -14,8 +14,6 @@
 
 /* [hook] A close of the newest step, whose replay is enqueued: its values wait to be fetched. */
 void zfi_unfetched_keep(zfi_publishing_t *publishing, const zfi_close_t *close);
-/* [hook] All of it is left: of a close that is in clock->due already. */
-void zfi_unfetched_count(zfi_publishing_t *publishing, const zfi_close_t *close);
 
 /* [hook] Those of matrices [first, end) that wait become visible by `show`, which adds to the device's list.
  * is_checked: what they replace is known to be the plugin's own (guard.h); else that is checked first. */
