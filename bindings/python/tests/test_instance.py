@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The framework-neutral instance, on plain array.array memory: no torch, no numpy."""
 import array
+import ctypes
 import gc
 import json
 import logging
@@ -42,6 +43,42 @@ class InstanceTest(unittest.TestCase):
         instance = zfplugin.Instance(support.config(*parts))
         self.addCleanup(instance.close)
         return instance
+
+
+class WholeMatrices(InstanceTest):
+    RULES = (zfplugin.MatrixRule("reversed", 1), "adamw")
+
+    def bound(self, update):
+        instance, arrays = self.make(support.SYNCHRONOUS), [floats(1, 2, 3), floats(1, 1)]
+        instance.update_matrices = update
+        instance.bind([zfplugin.Param("a", arrays[0]), zfplugin.Param("b", arrays[1], group=1)], self.RULES)
+        return instance, arrays
+
+    def test_a_function_gets_them_whole(self):
+        seen = []
+
+        def update(updates):
+            for of in updates:
+                w, m, g = (ctypes.cast(at, ctypes.POINTER(ctypes.c_float)) for at in (of.w, of.m, of.g))
+                seen.append((of.param, of.rows, of.n, of.lr, m[0]))
+                for i in range(of.rows):
+                    w[i] -= of.lr * g[of.rows - 1 - i]
+                    m[i] += 1
+        instance, (a, b) = self.bound(update)
+        for _ in range(2):
+            instance.grads_ready([(0, floats(1, 2, 4)), (1, floats(1, 1))])
+            instance.step([zfplugin.Hyper(0.5), zfplugin.Hyper(0.1)])
+        self.assertEqual((list(a), seen), ([-3, 0, 2], [(0, 3, 1, 0.5, 0), (0, 3, 2, 0.5, 1)]))
+        self.assertAlmostEqual(b[0], adamw(1, [1, 1], 0.1), 6)
+
+    def test_what_it_raises_is_the_cause(self):
+        def update(_):
+            raise KeyError("none")
+        instance, _ = self.bound(update)
+        instance.grads_ready([(0, floats(1, 2, 4))])
+        with self.assertRaises(zfplugin.ZfError) as caught:
+            instance.step([zfplugin.Hyper(0.5), zfplugin.Hyper(0.1)])
+        self.assertIsInstance(caught.exception.__cause__, KeyError)
 
 
 class Training(InstanceTest):

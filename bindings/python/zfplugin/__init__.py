@@ -10,8 +10,8 @@ optimizer for any framework), tensors (descriptors, DLPack), errors, torch (the 
 from . import errors
 from .collectives import Collectives
 from .errors import *  # noqa: F401,F403 - the exception classes are part of the public names
-from .instance import Hyper, Instance, Param, Report, RuleCallback
+from .instance import Hyper, Instance, MatrixRule, Param, Report, RuleCallback
 from .library import Library, load
 
 __version__ = "0.1.0"
-__all__ = ["Collectives", "Hyper", "Instance", "Library", "Param", "Report", "RuleCallback", "errors", "load"]
+__all__ = ["Collectives", "Hyper", "Instance", "Library", "MatrixRule", "Param", "Report", "RuleCallback", "errors", "load"]

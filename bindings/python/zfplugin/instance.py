@@ -249,7 +249,7 @@ class Instance:
         self.come_together = None  # told of each call before it, where there are several ranks
         self.before_rest = None  # called before what brings the instance to rest: values that wait to be fetched come then
         self.behind, self._counter_names = [], []  # ids that the last written() found to be, and names of counters
-        self.update_matrices = None  # of groups with a MatrixRule: takes a step's list of zf_matrix_update_t, and raises no step's end but this instance's
+        self.update_matrices = None  # of groups with a MatrixRule: a function of a step's list of zf_matrix_update_t; what it raises ends this instance
         self.problem, self._matrices = None, None
         self.settle_all = None  # brings all updates into place, before this instance is ended
         self.params = []
