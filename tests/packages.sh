@@ -29,7 +29,7 @@ test_deb() {
     cat >"$work/in/use.sh" <<'END'
 set -eu
 cd /in
-unset ZFPLUGIN_PATH
+unset ZFPLUGIN_PATH ZF_PYTHON
 ! pkg-config --exists openblas # nothing but what Depends brought
 gcc -std=c99 -Wall -Werror /usr/share/doc/zfplugin/bindings/examples/first.c -o first $(pkg-config --cflags --libs zfplugin)
 ./first | tail -n 1 | grep 'at the end loss 0\.00'

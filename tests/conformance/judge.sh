@@ -24,6 +24,10 @@ says '^runs      instruction set [a-z0-9]*, [0-9]* threads' "the plugin" "$said"
 says '^speed     pass' "the plugin" "$said"
 says '^memory    pass' "the plugin" "$said"
 says '^not judged: several ranks' "the plugin" "$said"
+# README shows what it printed once: the words are today's, numbers aside.
+words() { grep -E '^(near|speed|memory) ' | sed 's/[0-9][0-9.]*/N/g'; }
+[ "$(echo "$said" | words)" = "$(words <"$(dirname "$0")/../../conformance/results/run.txt")" ] ||
+    fail "judge prints other words than conformance/results/run.txt has: write its output there, and docs.py says what README shows"
 says '^CONFORMS$' "the plugin" "$said"
 
 said=$(ZF_WRONG_OF=$plugin ZF_WRONG=clip_lost "$conform" judge --plugin "$wrong" --profile near)

@@ -2,6 +2,7 @@
 """docs.py SOURCE_DIR [PLUGIN.so [ZF]] - what the documents say and a program can check.
 
   program   the C code in README.md stands so in bindings/examples/train_zf.c, which a test builds and runs
+  run       README.md shows the areas' lines and the last word of conformance/results/run.txt, all that judge printed of a wheel
   length    README.md and conformance/README.md have at most 150 lines, abi/README.md less than 220
   sentences the pages that are read first have no sentence of more than 35 words
   links     every relative link and image of a Markdown file leads to a file, and to a heading that is there
@@ -17,6 +18,7 @@ LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 SHORT = {"README.md": 150, "conformance/README.md": 150, "abi/README.md": 219}
 READ_FIRST = ("README.md", "plugin/README.md", "abi/README.md", "abi/ranks.md", "conformance/README.md")
 MAX_WORDS = 35
+RUN = re.compile(r"(contract|near|laws|speed|memory|accuracy) {2,}|not judged:|[A-Z]+$")
 SKIPPED = {"build", ".git"}
 NEEDS = {"README.md": "needs ([^.]*?) and no\\s+other\\s+library",
          "conformance/cases/abi_report.h": "needs no library but ([^\"]*)\""}
@@ -33,6 +35,15 @@ def check_program(root):
     blocks = re.findall(r"```c\n(.*?)```", text, re.DOTALL)
     if not blocks or any(block not in program for block in blocks):
         yield "README.md: its C code does not stand so in bindings/examples/train_zf.c"
+
+
+def check_run(root):
+    """Its output as it is, cut by RUN; the test judge compares the lines' words with what the command prints today."""
+    printed = (root / "conformance/results/run.txt").read_text(encoding="utf-8").splitlines()
+    shown = (root / "README.md").read_text(encoding="utf-8")
+    block = "\n".join(f"    {line}" for line in printed if RUN.match(line))
+    if f"\n\n{block}\n\n" not in shown:
+        yield f"README.md: does not show what conformance/results/run.txt says of the areas, which is:\n{block}"
 
 
 def check_length(root):
@@ -100,7 +111,7 @@ def check_keys(root, plugin, zf):
 
 def main():
     root = Path(sys.argv[1])
-    problems = [*check_program(root), *check_length(root), *check_sentences(root), *check_links(root)]
+    problems = [*check_program(root), *check_run(root), *check_length(root), *check_sentences(root), *check_links(root)]
     if len(sys.argv) > 2:
         problems += check_needs(root, sys.argv[2])
     if len(sys.argv) > 3:
