@@ -415,6 +415,19 @@ ZT_TEST(refused_by_name) {
     zt_rig_end(&rig);
 }
 
+/* Of several ranks a plan is refused as bind_params is. */
+ZT_TEST(several_ranks_are_refused) {
+    const zf_plan_ext_t *ext = zt_table()->get_extension(ZF_EXT_PLAN);
+    start(&rig);
+    zf_create_args_t create = {
+        .struct_size = sizeof create, .host = &rig.host, .config_text = EXACT, .device_type = ZF_DEVICE_CPU};
+    zf_bind_args_t bind = zt_rig_bind_args(&rig);
+    zf_plan_args_t args = {.struct_size = sizeof args, .n_ranks = 2, .create = &create, .bind = &bind};
+    zf_plan_t out = {.struct_size = sizeof out};
+    zt_refused(&rig.err, ext->plan(&args, &out, &rig.err), ZF_ERR_PARAM, "one rank");
+    zt_rig_end(&rig);
+}
+
 ZT_TEST(a_code_ends_the_instance) {
     open_blocks(&rig, 0);
     zt_rig_steps(&rig, 2);

@@ -5,6 +5,7 @@ whose copies are late (test_torch_lanes.py).
 import copy
 import logging
 import tempfile
+import types
 from unittest import mock
 
 import support
@@ -14,7 +15,7 @@ from test_torch_lanes import Stream, with_streams
 
 import zfplugin
 from torch import nn
-from zfplugin.torch import muon
+from zfplugin.torch import groups, muon
 
 MUON = {"lr": 0.02, "weight_decay": 0.1, "momentum": 0.95}
 ADAMW = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
@@ -231,6 +232,9 @@ class Groups(TorchTest):
                                       (hidden, {"ns_dtype": torch.float16}, "ns_dtype"), (hidden, {"adjust_lr_fn": "none"}, "adjust_lr_fn")):
             with self.assertRaisesRegex(zfplugin.errors.ArgumentError, said):
                 self.zenflow([{"params": params, "rule": "muon", **options}], model=model)
+        cut = types.SimpleNamespace(placements=(), device_mesh=types.SimpleNamespace(size=lambda: 2), shape=(4, 4))  # as a DTensor over two processes
+        with self.assertRaisesRegex(zfplugin.errors.ArgumentError, "needs matrices whole"):
+            muon.check({**muon.OPTIONS, "params": [cut]}, "parameter group 0: ", groups._number)
         with self.assertRaisesRegex(zfplugin.errors.ParamError, '"muon".*mode = exact'):
             self.zenflow([{"params": hidden, "rule": "muon"}], config=support.config(support.FEW)).bind()
 
