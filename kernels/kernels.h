@@ -70,16 +70,40 @@ typedef enum zfi_rule {
 /* Moments that a rule keeps: m, or m and v. */
 static inline int zfi_rule_has_v(zfi_rule_t rule) { return rule == ZFI_RULE_ADAMW || rule == ZFI_RULE_ADAM; }
 
-/* How m and v lie in host memory. Arithmetic is fp32 in registers; bf16 is widened when loaded and rounded once when
- * stored: to nearest even, or stochastically (zfi_f32_to_bf16_stochastic). */
+/* How m and v lie in host memory. Arithmetic is fp32 in registers; what is kept smaller is widened when loaded and
+ * rounded once when stored: to bf16, to nearest even or stochastically (zfi_f32_to_bf16_stochastic), or to 8 bits by
+ * runs (zfi_run8_t). INT8_BF16: m in 8 bits, v in bf16, stochastic. */
 typedef enum zfi_moments {
     ZFI_MOMENTS_F32 = 0,
     ZFI_MOMENTS_BF16,
     ZFI_MOMENTS_BF16_STOCHASTIC,
+    ZFI_MOMENTS_INT8,
+    ZFI_MOMENTS_INT8_BF16,
     ZFI_N_MOMENTS
 } zfi_moments_t;
 
-static inline size_t zfi_moments_nbytes(zfi_moments_t moments) { return moments == ZFI_MOMENTS_F32 ? 4u : 2u; }
+typedef enum zfi_moment { ZFI_M, ZFI_V } zfi_moment_t;
+
+/* A run: ZFI_RUN neighbours of a row, whose m or v are kept together (SCHEDULE.md, "Moments"). An array of them is a
+ * sequence of runs; elements of it are reached at multiples of ZFI_RUN. Memory of zeros is zeros. */
+#define ZFI_RUN 128u
+typedef struct zfi_run8 {
+    uint8_t code[ZFI_RUN]; /* 0: zero. m: the sign, above 7 bits */
+    uint32_t grid;         /* v: the bits of code 1, whose lower 8 are free: they hold s. m: number of code 0's cell */
+} zfi_run8_t;
+
+static inline int zfi_is_in_runs(zfi_moments_t moments, zfi_moment_t which) {
+    return moments == ZFI_MOMENTS_INT8 || (moments == ZFI_MOMENTS_INT8_BF16 && which == ZFI_M);
+}
+static inline int zfi_has_runs(zfi_moments_t moments) { return zfi_is_in_runs(moments, ZFI_M); }
+
+/* Whether they are rounded by a hash of the element's number. */
+static inline int zfi_is_stochastic(zfi_moments_t moments) { return moments >= ZFI_MOMENTS_BF16_STOCHASTIC; }
+
+/* The bytes of n elements; of what lies in runs n is a multiple of ZFI_RUN. */
+static inline uint64_t zfi_moment_nbytes(zfi_moments_t moments, zfi_moment_t which, uint64_t n) {
+    return zfi_is_in_runs(moments, which) ? n / ZFI_RUN * sizeof(zfi_run8_t) : n * (moments == ZFI_MOMENTS_F32 ? 4 : 2);
+}
 
 /* Scalars of one update, computed in double and rounded once (zfi_rule_scalars). n = applied updates, this included.
  *   AdamW     g' = g*s; m = fma(b1, m, one_minus_b1*g'); v = fma(b2, v, (one_minus_b2*g')*g');
@@ -118,7 +142,8 @@ typedef struct zfi_replay_from {
 
 typedef struct zfi_replay {
     float *w;                      /* [n_elems], in/out */
-    void *m, *v;                   /* [n_elems] as moments says, in/out; v NULL where the rule has none */
+    void *m, *v;                   /* [n_elems] as moments says, in/out; v NULL where the rule has none. In runs:
+                                    * n_elems is a multiple of ZFI_RUN; without slots nothing is written */
     const zfi_replay_from_t *from; /* read w, m, v there and write them here; NULL: in place */
     const void *const *grads;      /* [n_slots] -> [n_elems] of grad_dtype */
     const zfi_scalars_t *scalars;  /* [n_slots] */
@@ -298,3 +323,8 @@ uint32_t zfi_random32(uint64_t key, uint64_t index);
  * zero; never from a finite value to Inf. Inf and NaN as zfi_f32_to_bf16. Of r = zfi_random32(key, index), m takes r
  * and v takes r >> 16. */
 uint16_t zfi_f32_to_bf16_stochastic(float x, uint32_t random);
+
+/* The values of a run, and the run of values; random: [ZFI_RUN] of their elements, or NULL: to nearest. What a run
+ * holds it keeps. */
+void zfi_run8_get(const zfi_run8_t *run, zfi_moment_t which, float *out);
+void zfi_run8_put(zfi_run8_t *run, zfi_moment_t which, const float *values, const uint32_t *random);

@@ -105,7 +105,7 @@ struct zfi_data {
     const uint32_t *listed_pieces; /* piece numbers in the order that merge walks */
     const uint32_t *listed_matrices;
     uint32_t n_params, n_matrices;
-    zfi_moments_t moments;  /* how m and v are kept by the host, or in all_m, all_v; in m and v they are fp32 */
+    zfi_moments_t moments;  /* how m and v are kept in all_m, all_v, but for runs; in m and v they are fp32 */
     int counts_per_channel; /* n: one count per selected channel, else one per matrix */
     zfi_run_ahead_fn host_run_ahead; /* of parameters with a host_rule */
     zfi_update_fn host_update;
@@ -134,7 +134,19 @@ struct zfi_data {
     uint8_t *is_foreign; /* [n_params] CHECK found what nobody announced: no kernel writes its visible values */
     zfi_totals_t *totals;
     uint8_t *overwritten; /* [n_params] page-locked host memory: zfi_found_t, with is_foreign, for the host to read */
+    /* CPU only: elements [first_run, end_run) of the resident state, multiples of ZFI_RUN, have these moments. */
+    uint64_t first_run, end_run;
+    zfi_moments_t run_moments;
 };
+
+/* How the moments of element i of the resident state are kept, and the bytes of those before it. */
+static inline zfi_moments_t zfi_resident_moments(const zfi_data_t *data, uint64_t i) {
+    return i >= data->first_run && i < data->end_run ? data->run_moments : data->moments;
+}
+static inline uint64_t zfi_resident_before(const zfi_data_t *data, zfi_moment_t which, uint64_t i) {
+    const uint64_t end = i < data->end_run ? i : data->end_run, n = end > data->first_run ? end - data->first_run : 0;
+    return zfi_moment_nbytes(data->moments, which, i - n) + zfi_moment_nbytes(data->run_moments, which, n);
+}
 
 /* The host's words to a step: hyper[n_groups], then present[n_params], in device memory. */
 typedef struct zfi_step_input {

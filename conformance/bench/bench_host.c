@@ -37,7 +37,8 @@ typedef struct options {
     int wants_help;
 } options_t;
 
-static const char rules[] = "adamw adam sgd sgd_nesterov lion", all_moments[] = "float32 bfloat16 bfloat16_stochastic";
+static const char rules[] = "adamw adam sgd sgd_nesterov lion",
+                  all_moments[] = "float32 bfloat16 bfloat16_stochastic int8 int8_bfloat16";
 
 #define AT(member) offsetof(options_t, member)
 static const zc_option_t option_table[] = {
@@ -66,9 +67,11 @@ static void read_modify_write(void *arg, int thread) {
     const void *grads[PASSES_MAX_SLOTS];
     for (uint64_t first = 0; first < passes->n_elems; first += PASSES_CHUNK_ELEMS) {
         const streams_t streams = {.w = share->w + first,
-                                   .m = passes_moment(passes, share->m, first),
-                                   .v = zfi_rule_has_v(passes->rule) ? passes_moment(passes, share->v, first) : NULL,
-                                   .moment_nbytes = zfi_moments_nbytes(passes->moments),
+                                   .m = passes_moment(passes, ZFI_M, share->m, first),
+                                   .v = zfi_rule_has_v(passes->rule) ? passes_moment(passes, ZFI_V, share->v, first)
+                                                                     : NULL,
+                                   .m_nbytes = zfi_moment_nbytes(passes->moments, ZFI_M, ZFI_RUN) / ZFI_RUN,
+                                   .v_nbytes = zfi_moment_nbytes(passes->moments, ZFI_V, ZFI_RUN) / ZFI_RUN,
                                    .grads = grads,
                                    .n_slots = passes->n_slots,
                                    .elem_nbytes = zfi_dtype_nbytes(passes->dtype),
@@ -81,8 +84,10 @@ static void read_modify_write(void *arg, int thread) {
 
 /* In and out: w, m, v; in: a gradient per slot; out: the visible value. */
 static double nbytes_per_elem(const passes_t *passes) {
-    const size_t moments = (zfi_rule_has_v(passes->rule) ? 2 : 1) * zfi_moments_nbytes(passes->moments);
-    return (double)(2 * (sizeof(float) + moments) + passes->n_slots * zfi_dtype_nbytes(passes->dtype) + 2);
+    const double m = (double)zfi_moment_nbytes(passes->moments, ZFI_M, ZFI_RUN) / ZFI_RUN;
+    const double v = (double)zfi_moment_nbytes(passes->moments, ZFI_V, ZFI_RUN) / ZFI_RUN;
+    return 2 * (sizeof(float) + m + (zfi_rule_has_v(passes->rule) ? v : 0)) +
+           (double)(passes->n_slots * zfi_dtype_nbytes(passes->dtype) + 2);
 }
 
 /* One row. The passes inside the cache take about as long as those through memory. */

@@ -27,14 +27,16 @@ static size_t slots_nbytes(uint64_t n_elems) {
 }
 
 static void fill_share(void *arg, int thread) {
-    share_t *share = &((passes_t *)arg)->shares[thread];
+    const passes_t *passes = arg;
+    const int has_runs = zfi_has_runs(passes->moments); /* zeros are zeros there */
+    const share_t *share = &passes->shares[thread];
     uint32_t state = (uint32_t)thread * 2654435761u + 1u;
     float *slots =
         (float *)share->slots; /* fp32 values; read as bf16 they are ordinary numbers in every second place */
     for (uint64_t i = 0; i < share->n_elems; i++) {
         share->w[i] = 0.02f;
-        share->m[i] = 1e-3f;
-        share->v[i] = 1e-6f;
+        share->m[i] = has_runs ? 0.0f : 1e-3f;
+        share->v[i] = has_runs ? 0.0f : 1e-6f;
         share->visible[i] = 0;
     }
     for (uint64_t i = 0; i < slots_nbytes(share->n_elems) / sizeof *slots; i++) {
@@ -52,15 +54,15 @@ void passes_point(const passes_t *passes, const share_t *share, uint64_t first,
         out_grads[k] = share->slots + (first / PASSES_CHUNK_ELEMS * passes->n_slots + k) * chunk_nbytes;
 }
 
-void *passes_moment(const passes_t *passes, float *array, uint64_t first) {
-    return (char *)array + first * zfi_moments_nbytes(passes->moments);
+void *passes_moment(const passes_t *passes, zfi_moment_t which, float *array, uint64_t first) {
+    return (char *)array + zfi_moment_nbytes(passes->moments, which, first);
 }
 
 void passes_piece(const passes_t *passes, const share_t *share, uint64_t first, uint64_t n_elems) {
     const void *grads[PASSES_MAX_SLOTS];
     const zfi_replay_t job = {.w = share->w + first,
-                              .m = passes_moment(passes, share->m, first),
-                              .v = zfi_rule_has_v(passes->rule) ? passes_moment(passes, share->v, first) : NULL,
+                              .m = passes_moment(passes, ZFI_M, share->m, first),
+                              .v = zfi_rule_has_v(passes->rule) ? passes_moment(passes, ZFI_V, share->v, first) : NULL,
                               .grads = grads,
                               .scalars = passes->scalars,
                               .n_slots = passes->n_slots,

@@ -41,8 +41,8 @@ void passes_close(passes_t *passes);
 /* Gradients of the chunk that begins at element `first`, by slot. */
 void passes_point(const passes_t *passes, const share_t *share, uint64_t first,
                   const void *out_grads[PASSES_MAX_SLOTS]);
-/* m or v from element `first` on. */
-void *passes_moment(const passes_t *passes, float *array, uint64_t first);
+/* m or v from element `first` on, a multiple of ZFI_RUN. */
+void *passes_moment(const passes_t *passes, zfi_moment_t which, float *array, uint64_t first);
 
 /* The kernel on n_elems of a chunk, from element `first` on. */
 void passes_piece(const passes_t *passes, const share_t *share, uint64_t first, uint64_t n_elems);

@@ -12,7 +12,7 @@
 
 typedef uint32_t line_t __attribute__((vector_size(64)));
 
-enum { LINE = 64, TILE_ELEMS = 32 };
+enum { LINE = 64, TILE_ELEMS = 64 };
 
 static inline __attribute__((always_inline)) void ask(const void *stream, size_t nbytes) {
     __builtin_prefetch((const void *)((uintptr_t)stream + nbytes), 0, 3);
@@ -49,11 +49,12 @@ CLONES void streams_read_modify_write(const streams_t *streams, size_t ahead_nby
                     ask(from, ahead_nbytes);
                 fold(&sum, from);
             }
-        memcpy(streams->visible + i, &sum, sizeof sum);
+        for (uint64_t at = 0; at < TILE_ELEMS; at += LINE / sizeof *streams->visible)
+            memcpy(streams->visible + i + at, &sum, sizeof sum);
         sum &= 1; /* keeps w, m, v in range: only the lowest bit of the mantissa changes */
         touch(streams->w, i, sizeof *streams->w, &sum, ahead_nbytes);
-        touch(streams->m, i, streams->moment_nbytes, &sum, ahead_nbytes);
+        touch(streams->m, i, streams->m_nbytes, &sum, ahead_nbytes);
         if (streams->v)
-            touch(streams->v, i, streams->moment_nbytes, &sum, ahead_nbytes);
+            touch(streams->v, i, streams->v_nbytes, &sum, ahead_nbytes);
     }
 }

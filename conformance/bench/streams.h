@@ -10,7 +10,7 @@
 typedef struct streams {
     float *w;
     void *m, *v;
-    size_t moment_nbytes; /* per element of m and v: 4 or 2 */
+    size_t m_nbytes, v_nbytes; /* per element: 4, 2 or 1 */
     const void *const *grads;
     uint32_t n_slots;
     size_t elem_nbytes;

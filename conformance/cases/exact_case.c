@@ -16,7 +16,7 @@
 #include "exact_device.h"
 #include "zf_loader.h"
 
-typedef enum zx_size { ZX_SMALL = 0, ZX_BIG, ZX_MEDIUM, ZX_TINY } zx_size_t;
+typedef enum zx_size { ZX_SMALL = 0, ZX_BIG, ZX_MEDIUM, ZX_TINY, ZX_RUNS } zx_size_t;
 enum { STYLE_PLAIN = 0, STYLE_INTEGERS, STYLE_SPARSE, STYLE_TINY, N_STYLES };
 enum { LONGEST_AUTO = 16 };   /* update_interval = auto */
 enum { MOST_MATRICES = 512 }; /* of a tensor: what a device in software walks through in seconds */
@@ -149,6 +149,25 @@ static int prefers_exact(const zx_case_t *c) {
     return zx_chance(&r, 70);
 }
 
+/* Moments in runs ask for a case without selected channels. Drawn apart. */
+static void draw_runs(zx_case_t *c) {
+    enum { STREAM = 4000 };
+    zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + STREAM, c->index);
+    c->has_runs = c->law != 1 && c->law != 6 && !zx_device_is_plain() && zx_chance(&r, 20);
+    if (!c->has_runs)
+        return;
+    c->config.topk_ratio = 0.0;
+    c->config.is_mean = 0;
+    c->config.moments = zx_chance(&r, 70) ? ZO_MOMENTS_INT8 : ZO_MOMENTS_INT8_BF16;
+}
+
+/* As a configuration that was drawn otherwise may have them. */
+static void settle_moments(zx_case_t *c) {
+    int may_have_runs = c->config.is_exact || (!c->config.is_mean && c->config.topk_ratio == 0.0);
+    if (c->config.moments >= ZO_MOMENTS_INT8 && !may_have_runs)
+        c->config.moments = ZO_MOMENTS_F32;
+}
+
 static void obey_law(zx_case_t *c) {
     zx_rng_t *r = &c->rng;
     if (zx_device_is_plain())
@@ -169,6 +188,7 @@ static void obey_law(zx_case_t *c) {
     if (c->law == 1 || c->law == 6)
         c->p_changed = c->p_edit = 0;
     c->config.is_exact = is_every_step(&c->config) && prefers_exact(c);
+    settle_moments(c);
     c->config.sees_edits = c->config.is_exact && !zx_device_is_gpu() && !zx_device_is_plain() && !c->ranks;
 }
 
@@ -197,7 +217,7 @@ static void write_config(zx_case_t *c) {
     const char *mode = g->is_mean ? "mode = mean\n" : "mode = windows\n";
     int is_plain_lag0 = g->publish_lag == 0 && zx_chance(&c->rng, 50);
     char interval[16] = "auto", windows[32];
-    static const char *const moments[] = {"float32", "bfloat16", "bfloat16_stochastic"};
+    static const char *const moments[] = {"float32", "bfloat16", "bfloat16_stochastic", "int8", "int8_bfloat16"};
     char threads[32] = "";
     const char *predict = g->predicts ? "predict = auto\n" : "predict = off\n";
     const char *lag = g->publish_lag ? "publish_lag = 1" : "publish_lag = 0";
@@ -253,6 +273,18 @@ static void draw_shape(zx_case_t *c, zo_decl_t *d, zx_size_t size) {
     zx_wide_shape(c, d);
     while (zx_n_matrices(d) > MOST_MATRICES)
         d->n_batch_axes--;
+    d->channels_are_rows = zx_chance(r, 25);
+}
+
+/* Rows of whole runs, of batches too; or of one element less, or fewer rows, than runs need. */
+static void draw_runs_shape(zx_case_t *c, zo_decl_t *d) {
+    zx_rng_t *r = &c->rng;
+    d->n_batch_axes = zx_chance(r, 30) ? 1 : 0;
+    d->ndim = 2 + d->n_batch_axes;
+    d->shape[0] = 2;
+    d->shape[d->ndim - 2] =
+        (zx_chance(r, 25) ? zx_between(r, 12, 28) : zx_between(r, 32, 45)) / (d->n_batch_axes ? 2 : 1);
+    d->shape[d->ndim - 1] = 128 * zx_between(r, 1, 2) - (zx_chance(r, 10) ? 1 : 0);
     d->channels_are_rows = zx_chance(r, 25);
 }
 
@@ -328,7 +360,7 @@ static void draw_param(zx_case_t *c, zx_size_t size) {
     memset(p, 0, sizeof *p);
 
     snprintf(p->name, sizeof p->name, "layer%u.%s", number, number % 3 ? "weight" : "bias");
-    if (number > 0 && size != ZX_BIG && zx_chance(r, 6))
+    if (number > 0 && size != ZX_BIG && size != ZX_RUNS && zx_chance(r, 6))
         tie(c, p);
     if (!p->array) {
         draw_shape(c, &p->decl, size);
@@ -337,6 +369,8 @@ static void draw_param(zx_case_t *c, zx_size_t size) {
         p->decl.grad_dtype = zx_chance(r, 60) ? p->decl.dtype : zx_case_dtype(r);
         if (size == ZX_TINY)
             draw_tiny(c, &p->decl);
+        if (size == ZX_RUNS)
+            draw_runs_shape(c, &p->decl);
         p->decl.group = zx_below(r, c->n_groups);
         p->decl.is_stateless = (p->flags & ZF_PARAM_FROZEN) != 0;
         p->array = zx_alloc(sizeof *p->array);
@@ -410,6 +444,8 @@ static void draw_params(zx_case_t *c, int is_big) {
             draw_param(c, is_big ? ZX_BIG : (is_crowd ? ZX_MEDIUM : ZX_SMALL));
         else
             draw_param(c, is_crowd ? ZX_TINY : ZX_SMALL);
+    for (uint32_t i = 0; i < 2 && c->has_runs && c->n_params < ZX_MAX_PARAMS; i++)
+        draw_param(c, ZX_RUNS);
 }
 
 void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t threads, int has_queue) {
@@ -428,6 +464,7 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
     else if (index % 7 == 3) /* 7: each law has its turn; not drawn, so that the cases of a seed stay what they were */
         c->threads = 0;
     draw_changes(c);
+    draw_runs(c);
     if (!is_big && !c->is_some)
         zx_wide_config(c);
     write_config(c);
@@ -474,7 +511,7 @@ static void change_one_key(zx_case_t *c) {
         key = 0;
     switch (key) {
     case 0:
-        g->moments = (zo_moments_t)((g->moments + zx_between(&c->rng, 1, 2)) % ZO_N_MOMENTS);
+        g->moments = (zo_moments_t)((g->moments + zx_between(&c->rng, 1, c->has_runs ? 4 : 2)) % ZO_N_MOMENTS);
         break;
     case 1:
     case 2:
@@ -526,7 +563,7 @@ void zx_case_reconfigure(zx_case_t *c) {
     zx_case_settle_share(c);
     int is_same = !differs(&was, &c->config);
     if (is_same && (is_all_resident(&c->config) || c->config.is_exact))
-        c->config.moments = (zo_moments_t)((c->config.moments + 1) % ZO_N_MOMENTS);
+        c->config.moments = (zo_moments_t)((c->config.moments + 1) % ZO_MOMENTS_INT8);
     else if (is_same)
         c->config.warm_up++;
     write_config(c);

@@ -60,6 +60,7 @@ typedef struct zx_case {
     uint32_t threads;               /* 0: the key is left out, as users have it */
     char config_text[1400];
     zx_mode_t mode;
+    int has_runs;      /* moments in 8 bits, and a parameter that has some */
     int is_ask;        /* on_overwrite */
     int is_flushing;   /* the host's threads flush denormals when the instance is made */
     int is_releasing;  /* the device's memory goes and comes back (exact_release.c) */

@@ -9,7 +9,8 @@
 
 /* Moments of another `moments_dtype`: widened, or rounded once to nearest even. */
 static float moment_of(const zo_t *to, float x) {
-    return to->config.moments == ZO_MOMENTS_F32 ? x : zo_round_moment(x, ZO_MOMENTS_BF16, 0);
+    int is_half = to->config.moments == ZO_MOMENTS_BF16 || to->config.moments == ZO_MOMENTS_STOCHASTIC;
+    return is_half ? zo_round_moment(x, ZO_MOMENTS_BF16, 0) : x; /* of those in runs: below */
 }
 
 /* n: of each element of the parameter that it comes from. */
@@ -38,8 +39,11 @@ static void carry_param(zo_t *to, uint32_t id, const zo_t *from, uint32_t origin
     }
     zo_read(from, origin, &(zo_state_t){.n = n});
     for (uint32_t i = 0; i < to->n_matrices; i++)
-        if (to->matrices[i].param == id)
+        if (to->matrices[i].param == id) {
             carry_counts(to, &to->matrices[i], n);
+            if (to->matrices[i].is_in_runs)
+                zo_round_runs_to_nearest(to, &to->matrices[i]);
+        }
     free(n);
 }
 

@@ -222,6 +222,61 @@ float zo_round_moment(float x, zo_moments_t moments, uint32_t random16) {
     return x;
 }
 
+/* The bits of |x|. */
+static uint32_t size_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits % 0x80000000u;
+}
+
+static float of_size(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static uint32_t above(uint32_t bits, uint32_t unit) { return bits / unit + (bits % unit != 0); }
+
+static uint32_t largest_of(const float *x) {
+    uint32_t most = 0;
+    for (int i = 0; i < 128; i++)
+        if (size_of(x[i]) > most)
+            most = size_of(x[i]);
+    return most;
+}
+
+/* No random number counts where hi is near Inf. */
+static uint32_t counted(uint32_t r, uint32_t most) { return most >= 0x7F700000u ? 0 : r; }
+
+void zo_round_run_v(float *v, const uint32_t *r) {
+    uint32_t most = largest_of(v), least = most, unit, first;
+    for (int i = 0; i < 128; i++)
+        if (size_of(v[i]) && size_of(v[i]) < least)
+            least = size_of(v[i]);
+    for (unit = 256; unit < 1u << 20 && above(most, unit) - least / unit > 254;)
+        unit *= 2;
+    first = least / unit;
+    if (above(most, unit) > 254 && above(most, unit) - 254 > first)
+        first = above(most, unit) - 254;
+    for (int i = 0; i < 128; i++) {
+        uint32_t bits = size_of(v[i]), upper = (uint32_t)((uint64_t)counted(r[i], most) * unit >> 32);
+        if (bits && bits < first * unit)
+            bits = first * unit;
+        v[i] = bits ? of_size((bits + upper) / unit * unit) : 0.0f;
+    }
+}
+
+void zo_round_run_m(float *m, const uint32_t *r) {
+    const uint32_t unit = 1u << 20;
+    uint32_t most = largest_of(m), end = above(most, unit), first = ((end > 127 ? end : 127) - 126) * unit;
+    for (int i = 0; i < 128; i++) {
+        uint32_t lower = counted(r[i], most) % unit, bits = size_of(m[i]);
+        float x = fabsf(m[i]), share = (float)lower * (of_size(first) * 0x1p-20f);
+        float size = bits >= first ? of_size((bits + lower) / unit * unit) : x > share ? of_size(first) : 0.0f;
+        m[i] = size != 0.0f && signbit(m[i]) ? -size : size;
+    }
+}
+
 /* ---- sums that decide -------------------------------------------------------------------------------------------- */
 
 /* A unit: n lanes, lane l has the elements g[l], g[l + step], ... before g[end]. The tree has n_tree lanes, those

@@ -23,7 +23,14 @@ typedef enum zo_dtype { ZO_F32 = 0, ZO_BF16, ZO_F16, ZO_N_DTYPES } zo_dtype_t;
 
 /* "Update rules" and "Moments"; the numbers of ZF_RULE_... */
 typedef enum zo_rule { ZO_ADAMW = 0, ZO_ADAM, ZO_SGD, ZO_NESTEROV, ZO_LION, ZO_CALLBACK, ZO_N_RULES } zo_rule_t;
-typedef enum zo_moments { ZO_MOMENTS_F32 = 0, ZO_MOMENTS_BF16, ZO_MOMENTS_STOCHASTIC, ZO_N_MOMENTS } zo_moments_t;
+typedef enum zo_moments {
+    ZO_MOMENTS_F32 = 0,
+    ZO_MOMENTS_BF16,
+    ZO_MOMENTS_STOCHASTIC,
+    ZO_MOMENTS_INT8,
+    ZO_MOMENTS_INT8_BF16,
+    ZO_N_MOMENTS
+} zo_moments_t;
 
 typedef struct zo_hyper {
     double lr, beta1, beta2, eps, weight_decay;

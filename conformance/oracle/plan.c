@@ -101,7 +101,8 @@ static uint32_t lot_end(const zo_t *o, uint32_t first, uint64_t total) {
         const zo_matrix_t *x = &o->matrices[end];
         const zo_decl_t *next = &o->params[x->param].decl;
         n += x->rows * x->cols;
-        if (x->is_resident || n > most || next->dtype != d->dtype || next->grad_dtype != d->grad_dtype)
+        if (x->is_resident || n > most || next->dtype != d->dtype || next->grad_dtype != d->grad_dtype ||
+            x->is_in_runs != o->matrices[first].is_in_runs)
             break;
     }
     return end;
@@ -144,7 +145,8 @@ static uint64_t n_most(const zo_t *o, const zo_matrix_t *x) {
 }
 
 static void place_blocks(zo_t *o) {
-    uint64_t of_moment = o->config.moments == ZO_MOMENTS_F32 ? 4 : 2, used = 0;
+    int is_half = o->config.moments == ZO_MOMENTS_BF16 || o->config.moments == ZO_MOMENTS_STOCHASTIC;
+    uint64_t of_moment = is_half ? 2 : 4, used = 0;
     int goes_on = 1;
     for (uint32_t id = 0; id < o->n_params; id++)
         o->params[id].sees_edits = o->config.sees_edits && !o->params[id].decl.is_never_selected;
@@ -162,6 +164,16 @@ static void place_blocks(zo_t *o) {
         x->is_resident |= o->config.resident_nbytes == ZO_ALL_RESIDENT || o->params[x->param].sees_edits;
         if (x->is_resident)
             x->k = 0;
+    }
+}
+
+/* "Moments" */
+static void find_runs(zo_t *o) {
+    for (uint32_t i = 0; i < o->n_matrices; i++) {
+        zo_matrix_t *x = &o->matrices[i];
+        const zo_param_t *p = &o->params[x->param];
+        x->is_in_runs = o->config.moments >= ZO_MOMENTS_INT8 && p->n_elems >= 4096 && x->cols % 128 == 0 &&
+                        o->config.groups[p->decl.group].rule != ZO_CALLBACK && (!x->is_resident || p->sees_edits);
     }
 }
 
@@ -227,6 +239,7 @@ zo_t *zo_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_de
         if (o->params[id].is_trainable)
             cut_param(o, id, total);
     place_blocks(o);
+    find_runs(o);
     deal_cohorts(o, total);
     return o;
 }

@@ -79,8 +79,48 @@ static void round_element(const zo_t *o, const zo_matrix_t *x, uint64_t e, float
     v[e] = zo_round_moment(v[e], o->config.moments, r >> 16);
 }
 
-void zo_round_moments(zo_t *o, zo_matrix_t *x) {
+/* The run that begins at element e of a parameter. */
+static void round_run(const zo_t *o, zo_param_t *p, uint64_t e, const uint32_t r[128]) {
+    zo_round_run_m(p->m + e, r);
+    if (o->config.moments == ZO_MOMENTS_INT8)
+        zo_round_run_v(p->v + e, r);
+    for (int i = 0; o->config.moments != ZO_MOMENTS_INT8 && i < 128; i++)
+        p->v[e + (uint64_t)i] = zo_round_moment(p->v[e + (uint64_t)i], ZO_MOMENTS_STOCHASTIC, r[i] >> 16);
+}
+
+static void round_runs(zo_t *o, const zo_matrix_t *x) {
     zo_param_t *p = &o->params[x->param];
+    uint32_t r[128];
+    for (uint64_t e = x->first; e < x->first + x->rows * x->cols; e += 128) {
+        for (uint64_t i = 0; i < 128; i++)
+            r[i] = zo_random32(o->t, ((uint64_t)x->param << 40) + e + i);
+        round_run(o, p, e, r);
+    }
+}
+
+void zo_round_runs_to_nearest(zo_t *o, const zo_matrix_t *x) {
+    zo_param_t *p = &o->params[x->param];
+    uint32_t of_m[128], of_v[128];
+    for (int i = 0; i < 128; i++) {
+        of_m[i] = 0x00080000u;
+        of_v[i] = 0x80000000u;
+    }
+    for (uint64_t e = x->first; e < x->first + x->rows * x->cols; e += 128) {
+        zo_round_run_m(p->m + e, of_m);
+        if (o->config.moments == ZO_MOMENTS_INT8)
+            zo_round_run_v(p->v + e, of_v);
+        for (uint64_t i = e; o->config.moments != ZO_MOMENTS_INT8 && i < e + 128; i++)
+            p->v[i] = zo_round_moment(p->v[i], ZO_MOMENTS_BF16, 0);
+    }
+}
+
+void zo_round_moments(zo_t *o, zo_matrix_t *x, int has_update) {
+    zo_param_t *p = &o->params[x->param];
+    if (o->config.moments >= ZO_MOMENTS_INT8) {
+        if (x->is_in_runs && has_update)
+            round_runs(o, x);
+        return;
+    }
     for (uint64_t c = 0; o->config.moments != ZO_MOMENTS_F32 && c < x->channels; c++)
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = x->first + zo_at(x, c, i);
@@ -93,8 +133,9 @@ void zo_round_moments(zo_t *o, zo_matrix_t *x) {
 void zo_replay_matrix(zo_t *o, zo_matrix_t *x, int is_predicted) {
     zo_param_t *p = &o->params[x->param];
     zo_target_t to = {.w = p->w, .m = p->m, .v = p->v, .n = x->n};
+    int has_update = last_applied(x) != NULL;
     zo_replay(o, x, &to);
     prepare_publish(o, x, is_predicted);
     zo_drop_slots(x);
-    zo_round_moments(o, x);
+    zo_round_moments(o, x, has_update);
 }

@@ -26,6 +26,7 @@ typedef struct zo_matrix {
     zo_slot_t *slots;                   /* [update_interval] */
     uint32_t n_slots;
     int is_resident;
+    int is_in_runs; /* "Moments": m, or m and v, in 8 bits */
     int is_publish_due;
     zo_sent_t is_sent; /* zo_matrix_info_t */
     int is_due;        /* ... */
@@ -76,6 +77,9 @@ void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k);
 uint32_t zo_steps_ahead(const zo_config_t *config, const zo_group_t *group); /* x of "Prediction"; 0: none */
 float zo_predicted(float w, float m, float v, const zo_scalars_t *last);
 float zo_round_moment(float x, zo_moments_t moments, uint32_t random16);
+/* Runs of 128 values; r: of each. */
+void zo_round_run_m(float *m, const uint32_t *r);
+void zo_round_run_v(float *v, const uint32_t *r);
 uint32_t zo_random32(uint64_t step, uint64_t index);
 /* Sums of squares of a matrix's units go to the lanes of its gradient, of which n_units are there already. */
 void zo_take_squares(double lanes[32], uint64_t *n_units, const float *g, uint64_t rows, uint64_t cols, int by_rows);
@@ -101,8 +105,10 @@ typedef struct zo_target { /* what a replay updates: the state itself, or a copy
 void zo_replay(const zo_t *o, const zo_matrix_t *x, const zo_target_t *to);
 /* The open slots into the state, which is then published and rounded; they are dropped. */
 void zo_replay_matrix(zo_t *o, zo_matrix_t *x, int is_predicted);
-/* "Moments": after the closes of step t. */
-void zo_round_moments(zo_t *o, zo_matrix_t *x);
+/* "Moments": after the closes of step t; has_update: some slot was applied. */
+void zo_round_moments(zo_t *o, zo_matrix_t *x, int has_update);
+/* ... of a matrix in runs, to nearest. */
+void zo_round_runs_to_nearest(zo_t *o, const zo_matrix_t *x);
 
 /* select.c */
 void zo_choose_due(zo_t *o); /* "Step t", 8 */

@@ -219,7 +219,7 @@ static void update_resident(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, c
         }
         show(o, x, c, p->w);
     }
-    zo_round_moments(o, x);
+    zo_round_moments(o, x, 1);
 }
 
 void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {

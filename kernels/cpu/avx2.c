@@ -22,6 +22,16 @@ static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
     _mm_storeu_si128((__m128i *)to, _mm_packus_epi32(low, high));
 }
 
+static ALWAYS_INLINE vu vu_load_8(const void *from) {
+    return (vu)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));
+}
+
+static ALWAYS_INLINE void vu_store_8(void *to, vu x) {
+    __m128i low = _mm256_castsi256_si128((__m256i)x), high = _mm256_extracti128_si256((__m256i)x, 1);
+    __m128i half = _mm_packus_epi32(low, high);
+    _mm_storel_epi64((__m128i *)to, _mm_packus_epi16(half, half));
+}
+
 static ALWAYS_INLINE vf vf_load_f16(const void *from) {
     return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
 }

@@ -20,6 +20,14 @@ static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
     _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16((__m512i)x));
 }
 
+static ALWAYS_INLINE vu vu_load_8(const void *from) {
+    return (vu)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from));
+}
+
+static ALWAYS_INLINE void vu_store_8(void *to, vu x) {
+    _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8((__m512i)x));
+}
+
 static ALWAYS_INLINE vf vf_load_f16(const void *from) {
     return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
 }

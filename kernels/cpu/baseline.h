@@ -79,6 +79,19 @@ static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
     _mm_storel_epi64((__m128i *)to, _mm_packs_epi32(extended, extended));
 }
 
+static ALWAYS_INLINE vu vu_load_8(const void *from) {
+    const __m128i zero = _mm_setzero_si128();
+    int32_t bytes;
+    memcpy(&bytes, from, sizeof bytes);
+    return (vu)_mm_unpacklo_epi16(_mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), zero), zero);
+}
+
+static ALWAYS_INLINE void vu_store_8(void *to, vu x) {
+    const __m128i half = _mm_packs_epi32((__m128i)x, (__m128i)x);
+    const int32_t bytes = _mm_cvtsi128_si32(_mm_packus_epi16(half, half));
+    memcpy(to, &bytes, sizeof bytes);
+}
+
 #else
 
 static ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) {
@@ -109,6 +122,17 @@ static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
     for (int l = 0; l < VL; l++)
         half[l] = (uint16_t)x[l];
     memcpy(to, half, sizeof half);
+}
+
+static ALWAYS_INLINE vu vu_load_8(const void *from) {
+    const uint8_t *byte = from;
+    return (vu){byte[0], byte[1], byte[2], byte[3]};
+}
+
+static ALWAYS_INLINE void vu_store_8(void *to, vu x) {
+    uint8_t *byte = to;
+    for (int l = 0; l < VL; l++)
+        byte[l] = (uint8_t)x[l];
 }
 
 static ALWAYS_INLINE vd vd_lower(vf x) { return (vd){x[0], x[1]}; }

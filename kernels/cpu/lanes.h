@@ -40,6 +40,8 @@ static vf vf_fma(vf a, vf b, vf c);       /* a*b + c, rounded once */
 static vf vf_sqrt(vf a);                  /* IEEE */
 static vu vu_load_16(const void *from);   /* VL 16-bit integers, zero-extended */
 static void vu_store_16(void *to, vu x);  /* the lower halves; the upper ones are zero */
+static vu vu_load_8(const void *from);    /* VL bytes, zero-extended */
+static void vu_store_8(void *to, vu x);   /* the lower bytes; the others are zero */
 static vf vf_load_f16(const void *from);  /* VL halves, bits as zfi_f16_to_f32 */
 static void vf_store_f16(void *to, vf x); /* bits as zfi_f32_to_f16 */
 static vd vd_lower(vf x);                 /* the first VD lanes, exact */

@@ -71,6 +71,11 @@ static void take_edits(const zfi_kernels_t *kernels, float *w, const uint16_t *v
             kernels->widen(&w[i], &visible[i], dtype, 1);
 }
 
+static void *moment_at(const zfi_data_t *data, zfi_moment_t which, uint64_t i) {
+    void *all = which == ZFI_M ? data->all_m : data->all_v;
+    return all ? (unsigned char *)all + zfi_resident_before(data, which, i) : NULL;
+}
+
 /* Elements [at, at + n) of a segment; returns what the visible ones' digest moves by. Where edits are seen and what the
  * model reads is one run, it is read and written in place. */
 static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_args_t *args,
@@ -79,7 +84,6 @@ static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_
     const zfi_data_matrix_t *matrix = &data->matrices[segment->matrix];
     const zfi_data_param_t *param = &data->params[matrix->param];
     const zfi_hyper_t *hyper = args->only_shows ? NULL : &args->step.hyper[param->group];
-    size_t moment = zfi_moments_nbytes(data->moments);
     uint64_t state = segment->state_base + at, first = segment->matrix_offset + at, bad;
     const void *grad = args->only_shows ? NULL
                                         : (const unsigned char *)data->held[matrix->param] +
@@ -90,8 +94,8 @@ static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_
     if (matrix->sees_edits && !in_place)
         read_model(matrix, first, n, visible);
     zfi_replay_t job = {.w = is_own_master(matrix) ? visible : data->all_w + state,
-                        .m = data->all_m ? (unsigned char *)data->all_m + state * moment : NULL,
-                        .v = data->all_v ? (unsigned char *)data->all_v + state * moment : NULL,
+                        .m = moment_at(data, ZFI_M, state),
+                        .v = moment_at(data, ZFI_V, state),
                         .grads = &grad,
                         .scalars = &data->scalars[segment->matrix],
                         .n_slots = args->only_shows ? 0 : 1,
@@ -99,7 +103,7 @@ static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_
                         .visible = is_own_master(matrix) ? NULL : visible,
                         .visible_dtype = matrix->place.dtype,
                         .n_elems = n,
-                        .moments = data->moments,
+                        .moments = zfi_resident_moments(data, state),
                         .key = args->key,
                         .first_index = zfi_rounding_base(matrix->param) + matrix->param_offset + first};
     if (matrix->sees_edits && !is_own_master(matrix))

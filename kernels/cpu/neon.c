@@ -25,6 +25,18 @@ static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
     memcpy(to, &half, sizeof half);
 }
 
+static ALWAYS_INLINE vu vu_load_8(const void *from) {
+    uint32_t bytes;
+    memcpy(&bytes, from, sizeof bytes);
+    return (vu)vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(bytes))));
+}
+
+static ALWAYS_INLINE void vu_store_8(void *to, vu x) {
+    const uint16x4_t half = vmovn_u32((uint32x4_t)x);
+    const uint8x8_t bytes = vmovn_u16(vcombine_u16(half, half));
+    memcpy(to, &bytes, 4);
+}
+
 static ALWAYS_INLINE vd vd_lower(vf x) { return (vd)vcvt_f64_f32(vget_low_f32((float32x4_t)x)); }
 
 static ALWAYS_INLINE vd vd_upper(vf x) { return (vd)vcvt_high_f64_f32((float32x4_t)x); }

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "moments.h"
+#include "runs.h"
 #include "update.h"
 
 enum { TILE = N_INFLIGHT * VL, LINE_NBYTES = 64 };
@@ -114,7 +115,7 @@ static ALWAYS_INLINE uint64_t replay_tiles(const zfi_replay_t *job, body_t body)
     void *const visible = job->visible;
     const zfi_dtype_t visible_dtype = job->visible_dtype;
     const uint64_t n_elems = job->n_elems;
-    const size_t moments_nbytes = zfi_moments_nbytes(body.moments);
+    const size_t moments_nbytes = zfi_dtype_nbytes(moments_dtype(body.moments));
     const zfi_dtype_t state_dtype = moments_dtype(body.moments);
     vf noted = vf_splat(0.0f);
     uint64_t i = 0;
@@ -204,7 +205,8 @@ static ALWAYS_INLINE uint64_t replay_rounding(const zfi_replay_t *job, zfi_momen
     return replay_tiles(job, body);
 }
 
-static ALWAYS_INLINE uint64_t replay(zfi_rule_t rule, const zfi_replay_t *job) {
+/* Moments that are kept element by element. */
+static ALWAYS_INLINE uint64_t replay_elements(zfi_rule_t rule, const zfi_replay_t *job) {
     if (rule == ZFI_RULE_ADAMW && job->grad_dtype == ZFI_BF16) {
         if (job->moments == ZFI_MOMENTS_BF16)
             return replay_rounding(job, ZFI_MOMENTS_BF16, ZFI_BF16);

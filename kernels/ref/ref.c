@@ -122,7 +122,7 @@ static uint64_t first_nonfinite(const zfi_replay_t *job) {
     return UINT64_MAX;
 }
 
-static uint64_t replay(zfi_rule_t rule, const zfi_replay_t *job) {
+static uint64_t replay_elements(zfi_rule_t rule, const zfi_replay_t *job) {
     for (uint64_t i = 0; i < job->n_elems; i++) {
         elem_t e = load_elem(job, zfi_rule_has_v(rule), i);
 
@@ -131,6 +131,54 @@ static uint64_t replay(zfi_rule_t rule, const zfi_replay_t *job) {
         store_elem(job, zfi_rule_has_v(rule), i, &e);
     }
     return first_nonfinite(job);
+}
+
+/* A run that begins at element i: widened, updated as one of fp32 moments, kept again. */
+static uint64_t replay_run(const zfi_replay_t *job, int has_v, uint64_t (*update)(const zfi_replay_t *), uint64_t i) {
+    const int v_in_runs = has_v && zfi_is_in_runs(job->moments, ZFI_V);
+    const zfi_replay_from_t from = job->from ? *job->from : (zfi_replay_from_t){job->w, job->m, job->v};
+    float m[ZFI_RUN], v[ZFI_RUN] = {0.0f};
+    const zfi_replay_from_t here = {from.w + i, m, v};
+    const void *grads[64];
+    uint32_t random[ZFI_RUN];
+    zfi_replay_t one = *job;
+    one.w = job->w + i, one.m = m, one.v = has_v ? v : NULL, one.from = &here, one.grads = grads;
+    one.moments = ZFI_MOMENTS_F32, one.n_elems = ZFI_RUN;
+    one.visible = job->visible ? (char *)job->visible + i * zfi_dtype_nbytes(job->visible_dtype) : NULL;
+    for (uint32_t k = 0; k < job->n_slots; k++)
+        grads[k] = (const char *)job->grads[k] + i * zfi_dtype_nbytes(job->grad_dtype);
+    zfi_run8_get((const zfi_run8_t *)from.m + i / ZFI_RUN, ZFI_M, m);
+    if (v_in_runs)
+        zfi_run8_get((const zfi_run8_t *)from.v + i / ZFI_RUN, ZFI_V, v);
+    for (uint64_t e = 0; e < ZFI_RUN; e++) {
+        random[e] = zfi_random32(job->key, job->first_index + i + e);
+        if (has_v && !v_in_runs)
+            v[e] = load_moment(from.v, job->moments, i + e);
+    }
+    const uint64_t bad = update(&one);
+    if (job->n_slots) {
+        zfi_run8_put((zfi_run8_t *)job->m + i / ZFI_RUN, ZFI_M, m, random);
+        if (v_in_runs)
+            zfi_run8_put((zfi_run8_t *)job->v + i / ZFI_RUN, ZFI_V, v, random);
+        for (uint64_t e = 0; has_v && !v_in_runs && e < ZFI_RUN; e++)
+            store_moment(job->v, ZFI_MOMENTS_BF16_STOCHASTIC, i + e, v[e], random[e] >> 16);
+    }
+    return bad == UINT64_MAX ? bad : i + bad;
+}
+
+static uint64_t replay_in_runs(const zfi_replay_t *job, int has_v, uint64_t (*update)(const zfi_replay_t *)) {
+    uint64_t first = UINT64_MAX;
+    for (uint64_t i = 0; i < job->n_elems; i += ZFI_RUN) {
+        const uint64_t bad = replay_run(job, has_v, update, i);
+
+        first = bad < first ? bad : first;
+    }
+    if (job->n_slots == 0 && job->from) {
+        memcpy(job->m, job->from->m, zfi_moment_nbytes(job->moments, ZFI_M, job->n_elems));
+        if (has_v)
+            memcpy(job->v, job->from->v, zfi_moment_nbytes(job->moments, ZFI_V, job->n_elems));
+    }
+    return first;
 }
 
 static void mean_grad(float *out, const void *const *grads, zfi_dtype_t dtype, const float *s, uint32_t n_slots,

@@ -407,6 +407,20 @@ static void take_mode(reading_t *r) {
         pin(r, "publish_lag", &config->publish_lag, 0);
 }
 
+/* Runs have no part of what is selected: their moments would not be those of the device. */
+static void take_moments(reading_t *r) {
+    const zfi_config_t *config = &r->config;
+    if (!zfi_has_runs((zfi_moments_t)config->moments) || config->mode == ZFI_MODE_EXACT)
+        return;
+    if (config->mode == ZFI_MODE_MEAN)
+        add_problem(r, r->where, 0, "[host] moments_dtype in 8 bits with [zenflow] mode = mean: take exact or windows");
+    else if (config->topk_ratio > 0)
+        add_problem(
+            r, r->where, 0,
+            "[host] moments_dtype in 8 bits with selected channels: take [zenflow] mode = exact, or windows with "
+            "topk_ratio = 0");
+}
+
 /* Values that are right alone and wrong together; and the defaults that depend on another key. */
 static void take_together(reading_t *r) {
     r->config.is_publish_lag_given = r->is_given[zfi_key_find("zenflow", "publish_lag")];
@@ -416,6 +430,7 @@ static void take_together(reading_t *r) {
     take_interval(&r->config);
     take_trace(r);
     take_audit(r);
+    take_moments(r);
 }
 
 static void set_defaults(zfi_config_t *config) {

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "config/settings.h"
+#include "kernels.h"
 #include "zf/ext/config.h"
 #include "zf/plugin.h"
 
@@ -31,6 +32,10 @@ static inline int zfi_config_defers_nothing(const zfi_config_t *config) {
  */
 static inline int zfi_config_selects(const zfi_config_t *config) {
     return config->mode != ZFI_MODE_EXACT && !zfi_config_defers_nothing(config);
+}
+/* [any-thread] How moments are kept that do not lie in runs. */
+static inline zfi_moments_t zfi_config_element_moments(const zfi_config_t *config) {
+    return zfi_has_runs((zfi_moments_t)config->moments) ? ZFI_MOMENTS_F32 : (zfi_moments_t)config->moments;
 }
 /* [any-thread] SCHEDULE.md: W; 0 where no channel is chosen. */
 static inline uint64_t zfi_config_warm_up(const zfi_config_t *config) {

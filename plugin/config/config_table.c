@@ -43,6 +43,8 @@ static const zfi_choice_t affinities[] = {{"auto", ZFI_AFFINITY_AUTO}, {"none", 
 static const zfi_choice_t moments[] = {{"float32", ZFI_MOMENTS_F32},
                                        {"bfloat16", ZFI_MOMENTS_BF16},
                                        {"bfloat16_stochastic", ZFI_MOMENTS_BF16_STOCHASTIC},
+                                       {"int8", ZFI_MOMENTS_INT8},
+                                       {"int8_bfloat16", ZFI_MOMENTS_INT8_BF16},
                                        {NULL, 0}};
 static const zfi_choice_t levels[] = {
     {"error", ZF_LOG_ERROR}, {"warn", ZF_LOG_WARN}, {"info", ZF_LOG_INFO}, {"debug", ZF_LOG_DEBUG}, {NULL, 0}};
@@ -143,9 +145,9 @@ static const zfi_key_t keys[] = {
     {"host", "deadline_ms", ZFI_KEY_INT, MEMBER(deadline_ms), 100, 86400000, NULL, "100..86400000", "120000",
      "Every wait ends with an error after this many milliseconds."},
     {"host", "moments_dtype", ZFI_KEY_CHOICE, MEMBER(moments), 0, 0, moments,
-     "float32 | bfloat16 | bfloat16_stochastic", "float32",
-     "How moments lie in host memory, and of what is resident on the device. bfloat16 takes 2 bytes each, not 4; they "
-     "are rounded once per window."},
+     "float32 | bfloat16 | bfloat16_stochastic | int8 | int8_bfloat16", "float32",
+     "How moments lie in memory, rounded once per window: in 4 bytes, 2, or 1.03 (int8_bfloat16: m in 1.03, v in 2). "
+     "8 bits are for large matrices in host memory; the rest stays float32."},
     {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, levels, "error | warn | info | debug", "info",
      "Least important message that goes to the host's log."},
     {"trace", "file", ZFI_KEY_TEXT, MEMBER(trace_text), 0, 0, NULL,

@@ -173,7 +173,7 @@ static void write_second(const comparison_t *it, uint32_t i, FILE *out) {
             ", moments %d",
             place.rank, place.n_ranks, (int)config->stage, config->block_elems, (uint64_t)config->bucket_bytes,
             (int)config->moments);
-    if (config->moments == ZFI_MOMENTS_BF16_STOCHASTIC) /* rounded by a hash of it */
+    if (zfi_is_stochastic((zfi_moments_t)config->moments)) /* rounded by a hash of it */
         fprintf(out, " by number %" PRIu32, param->id);
     write_values(it, param, out);
 }

@@ -195,29 +195,6 @@ static inline uint32_t zfi_enter_arrays(uint32_t n_moments) { return 1u + n_mome
 static inline int zfi_tells_when_asked(const zfi_engine_t *engine) {
     return engine->config.on_overwrite == ZFI_OVERWRITE_ASK || engine->config.on_overwrite == ZFI_OVERWRITE_HOLD;
 }
-/* ---- arrays of moments ------------------------------------------------------------------------------------------- */
-
-/* Address of moment i; NULL of none. */
-static inline void *zfi_moment_at(zfi_moments_t kind, void *moments, uint64_t i) {
-    return moments ? (unsigned char *)moments + i * zfi_moments_nbytes(kind) : NULL;
-}
-/* Its value; 0 of none. */
-static inline float zfi_moment(zfi_moments_t kind, const void *moments, uint64_t i) {
-    if (!moments)
-        return 0.0f;
-    return kind == ZFI_MOMENTS_F32 ? ((const float *)moments)[i] : zfi_bf16_to_f32(((const uint16_t *)moments)[i]);
-}
-/* Moments [first, first + n) as fp32 (zeros of none), and back: to nearest even where they are kept in bf16. */
-static inline void zfi_moments_get(zfi_moments_t kind, const void *moments, uint64_t first, uint64_t n, float *out) {
-    for (uint64_t i = 0; i < n; i++)
-        out[i] = zfi_moment(kind, moments, first + i);
-}
-static inline void zfi_moments_put(zfi_moments_t kind, const zfi_kernels_t *kernels, void *moments, uint64_t first,
-                                   uint64_t n, const float *values) {
-    if (moments)
-        kernels->narrow(zfi_moment_at(kind, moments, first), kind == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16, values, n);
-}
-
 /* ---- the device -------------------------------------------------------------------------------------------------- */
 
 static inline zf_status_t zfi_enqueue(zfi_engine_t *engine, zfi_stream_t *stream, const zfi_op_t *ops, uint32_t n) {

@@ -8,9 +8,10 @@ enum { ZFI_NO_PIECE = -1 };
 
 /* The places of a chunk's state. An early replay writes it elsewhere, and the places are exchanged (replay/early.h). */
 typedef struct zfi_chunk_state {
-    float *w;             /* [n_room], which the chunk's elements are first of */
-    unsigned char *m, *v; /* [n_room] moments of zfi_moments_nbytes(); NULL where the rule has none */
-    uint32_t n_room;      /* elements */
+    float *w;                /* [n_room], which the chunk's elements are first of */
+    unsigned char *m, *v;    /* moments as the chunk says; NULL where the rule has none */
+    uint32_t n_room;         /* elements */
+    uint64_t m_room, v_room; /* bytes */
 } zfi_chunk_state_t;
 
 /* The host's optimizer state; written by workers, each a chunk at a time, and while the run rests by what reads and

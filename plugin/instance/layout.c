@@ -4,6 +4,8 @@
 
 #include "instance/tables.h"
 
+enum { LINE_NBYTES = 64 };
+
 static uint64_t max_channels(const zfi_plan_t *plan) {
     uint64_t most = 1;
     for (uint32_t i = 0; i < plan->n_matrices; i++)
@@ -33,40 +35,36 @@ static uint64_t n_counts(const zfi_data_t *head, const zfi_plan_t *plan) {
 /* The length of arrays that only resident matrices need. */
 static uint64_t n_of_resident(const zfi_plan_t *plan, uint64_t n) { return plan->n_resident ? n : 0; }
 
-/* Moment `which` (1: m, 2: v) of n elements, or NULL where the rule has none. */
-static void *take_moment(uint32_t n_moments, zfi_arena_t *arena, uint32_t which, uint64_t n, size_t nbytes) {
-    return which <= n_moments ? zfi_arena_take(arena, n, nbytes) : NULL;
+/* Bytes of a moment, or NULL where the rules have none. */
+static void *take_moment(uint32_t n_moments, zfi_arena_t *arena, zfi_moment_t which, uint64_t nbytes) {
+    return (uint32_t)which < n_moments ? zfi_arena_take(arena, nbytes, 1) : NULL;
 }
 
-static size_t moment_nbytes(const zfi_engine_t *engine) {
-    return zfi_moments_nbytes((zfi_moments_t)engine->config.moments);
-}
-
-/* n masters, and moments of nbytes each: in the host's memory, or in the device's. */
-static void lay_out_state(uint32_t n_moments, size_t nbytes, uint64_t n, zfi_arena_t *arena, float **out_w,
-                          unsigned char **out_m, unsigned char **out_v) {
-    *out_w = zfi_arena_take(arena, n, sizeof(float));
-    *out_m = take_moment(n_moments, arena, 1, n, nbytes);
-    *out_v = take_moment(n_moments, arena, 2, n, nbytes);
+/* Bytes of a chunk's moment, which the next one's follows. Chunks begin where a cache line does. */
+static uint64_t moment_room(const zfi_chunk_t *chunk, zfi_moment_t which) {
+    uint64_t nbytes = zfi_moment_nbytes(chunk->moments, which, chunk->n_elems); /* of runs it has whole ones */
+    return (nbytes + LINE_NBYTES - 1) / LINE_NBYTES * LINE_NBYTES;
 }
 
 /* Each with room for one of the chunks, at equal distances, so that chunks of every size find theirs. */
-static void lay_out_spares(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments, zfi_host_state_t *hs,
-                           zfi_arena_t *arena) {
+static void lay_out_spares(const zfi_plan_t *plan, uint32_t n_moments, zfi_host_state_t *hs, zfi_arena_t *arena) {
     hs->spares = zfi_arena_take(arena, hs->n_spares, sizeof *hs->spares);
     for (uint32_t i = 0; i < hs->n_spares; i++) {
-        uint32_t n = plan->chunks[(uint64_t)i * plan->n_chunks / hs->n_spares].n_elems;
-        zfi_chunk_state_t spare = {.n_room = n};
-        lay_out_state(n_moments, moment_nbytes(engine), n, arena, &spare.w, &spare.m, &spare.v);
+        const zfi_chunk_t *chunk = &plan->chunks[(uint64_t)i * plan->n_chunks / hs->n_spares];
+        zfi_chunk_state_t spare = {
+            .n_room = chunk->n_elems, .m_room = moment_room(chunk, ZFI_M), .v_room = moment_room(chunk, ZFI_V)};
+        spare.w = zfi_arena_take(arena, spare.n_room, sizeof(float));
+        spare.m = take_moment(n_moments, arena, ZFI_M, spare.m_room);
+        spare.v = take_moment(n_moments, arena, ZFI_V, spare.v_room);
         if (hs->spares)
             hs->spares[i] = spare;
     }
 }
 
-static uint64_t spares_nbytes(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments, uint32_t n) {
+static uint64_t spares_nbytes(const zfi_plan_t *plan, uint32_t n_moments, uint32_t n) {
     zfi_host_state_t counted = {.n_spares = n};
     zfi_arena_t arena = {0};
-    lay_out_spares(engine, plan, n_moments, &counted, &arena);
+    lay_out_spares(plan, n_moments, &counted, &arena);
     return arena.used_nbytes;
 }
 
@@ -78,25 +76,36 @@ uint32_t zfi_layout_most_spares(zfi_engine_t *engine, const zfi_plan_t *plan, ui
     if (config->deferred != ZFI_DEFERRED_REPLAY || config->is_interval_auto || config->publish_lag != 0)
         return 0;
     uint32_t n = (uint32_t)((2 * (uint64_t)plan->n_chunks + of - 1) / of);
-    if (config->early_mib == ZFI_EARLY_MIB_AUTO || (nbytes = spares_nbytes(engine, plan, n_moments, n)) <= budget)
+    if (config->early_mib == ZFI_EARLY_MIB_AUTO || (nbytes = spares_nbytes(plan, n_moments, n)) <= budget)
         return n;
     n = (uint32_t)((double)n * (double)budget / (double)nbytes);
-    while (n && spares_nbytes(engine, plan, n_moments, n) > budget)
+    while (n && spares_nbytes(plan, n_moments, n) > budget)
         n--;
     return n;
 }
 
 /* The state of chunks in their order. */
-static void lay_out_chunks(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments, zfi_host_state_t *hs,
-                           zfi_arena_t *arena) {
-    zfi_moments_t kind = (zfi_moments_t)engine->config.moments;
-    zfi_chunk_state_t all = {0};
-    lay_out_state(n_moments, moment_nbytes(engine), plan->n_state_elems, arena, &all.w, &all.m, &all.v);
+static void lay_out_chunks(const zfi_plan_t *plan, uint32_t n_moments, zfi_host_state_t *hs, zfi_arena_t *arena) {
+    uint64_t m_nbytes = 0, v_nbytes = 0;
+    for (uint32_t i = 0; i < plan->n_chunks; i++) {
+        m_nbytes += moment_room(&plan->chunks[i], ZFI_M);
+        v_nbytes += moment_room(&plan->chunks[i], ZFI_V);
+    }
+    float *w = zfi_arena_take(arena, plan->n_state_elems, sizeof(float));
+    unsigned char *m = take_moment(n_moments, arena, ZFI_M, m_nbytes);
+    unsigned char *v = take_moment(n_moments, arena, ZFI_V, v_nbytes);
     hs->chunks = zfi_arena_take(arena, plan->n_chunks, sizeof *hs->chunks);
     for (uint32_t i = 0; i < plan->n_chunks && hs->chunks; i++) {
-        uint64_t base = plan->chunks[i].state_base;
-        hs->chunks[i] = (zfi_chunk_state_t){all.w + base, zfi_moment_at(kind, all.m, base),
-                                            zfi_moment_at(kind, all.v, base), plan->chunks[i].n_elems};
+        const zfi_chunk_t *chunk = &plan->chunks[i];
+        zfi_chunk_state_t state = {.w = w + chunk->state_base,
+                                   .m = m,
+                                   .v = v,
+                                   .n_room = chunk->n_elems,
+                                   .m_room = moment_room(chunk, ZFI_M),
+                                   .v_room = moment_room(chunk, ZFI_V)};
+        m = m ? m + state.m_room : NULL;
+        v = v ? v + state.v_room : NULL;
+        hs->chunks[i] = state;
     }
 }
 
@@ -189,7 +198,7 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
 static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) {
     const zfi_plan_t *plan = &run->plan;
     uint64_t before = arena->used_nbytes;
-    lay_out_chunks(run->engine, plan, run->n_moments, &run->hs, arena);
+    lay_out_chunks(plan, run->n_moments, &run->hs, arena);
     run->hs.n = zfi_arena_take(arena, plan->n_counts, sizeof *run->hs.n);
     out->host_state_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
@@ -210,7 +219,7 @@ static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) 
     lay_out_clocks(run, arena);
     lay_out_rows(run, arena);
     lay_out_selection(run, arena);
-    lay_out_spares(run->engine, plan, run->n_moments, &run->hs, arena);
+    lay_out_spares(plan, run->n_moments, &run->hs, arena);
 }
 
 static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
@@ -246,9 +255,13 @@ static void lay_out_resident(zfi_run_t *run, zfi_arena_t *arena) {
     zfi_data_t *head = &run->dev.head;
     uint64_t n = run->plan.n_resident_elems, n_masters = run->plan.n_resident_masters;
     head->all_w = zfi_arena_take(arena, n_masters ? n_masters + ZFI_STATE_ALIGN : 0, sizeof(float));
-    head->all_m = take_moment(run->n_moments, arena, 1, n, moment_nbytes(run->engine));
-    unsigned char *v = take_moment(run->n_moments, arena, 2, run->plan.n_resident_v, moment_nbytes(run->engine));
-    head->all_v = v ? v - run->plan.first_resident_v * moment_nbytes(run->engine) : NULL;
+    head->first_run = run->plan.first_run;
+    head->end_run = run->plan.end_run;
+    uint64_t before_v = zfi_resident_before(head, ZFI_V, run->plan.first_resident_v);
+    uint64_t end_v = run->plan.first_resident_v + run->plan.n_resident_v;
+    head->all_m = take_moment(run->n_moments, arena, ZFI_M, zfi_resident_before(head, ZFI_M, n));
+    unsigned char *v = take_moment(run->n_moments, arena, ZFI_V, zfi_resident_before(head, ZFI_V, end_v) - before_v);
+    head->all_v = v ? v - before_v : NULL;
     head->all_n = zfi_arena_take(arena, n_of_resident(&run->plan, run->plan.n_matrices), sizeof *head->all_n);
     head->held = NULL;
     if (run->plan.n_resident)
@@ -260,8 +273,8 @@ static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
     zfi_data_t *head = &run->dev.head;
     head->w = zfi_arena_take(arena, plan->n_sel_elems, sizeof(float));
-    head->m = take_moment(run->n_moments, arena, 1, plan->n_sel_elems, sizeof(float));
-    head->v = take_moment(run->n_moments, arena, 2, plan->n_sel_elems, sizeof(float));
+    head->m = take_moment(run->n_moments, arena, ZFI_M, plan->n_sel_elems * sizeof(float));
+    head->v = take_moment(run->n_moments, arena, ZFI_V, plan->n_sel_elems * sizeof(float));
     head->grad = zfi_arena_take(arena, plan->n_sel_grad_nbytes, 1);
     head->index = zfi_arena_take(arena, plan->n_index, sizeof *head->index);
     head->masks[0] = zfi_arena_take(arena, n_masked(run->engine, &run->plan), 1);

@@ -77,7 +77,8 @@ zfi_run_t *zfi_run_make(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_pa
     run->mem.node = zfi_node_find(getenv);
     run->dev.enter_block_nbytes =
         sizeof(zfi_enter_block_t) + (uint64_t)zfi_enter_arrays(run->n_moments) * ZFI_ENTER_ELEMS * sizeof(float);
-    run->dev.head.moments = (zfi_moments_t)config->moments;
+    run->dev.head.moments = zfi_config_element_moments(config);
+    run->dev.head.run_moments = (zfi_moments_t)config->moments;
     run->dev.head.counts_per_channel = config->deferred == ZFI_DEFERRED_MEAN;
     make_views(run);
     return run;

@@ -11,7 +11,8 @@ zf_status_t zfi_support_config(const zfi_engine_t *engine, const zfi_config_t *c
         const char *what, *instead;
     } needs[] = {
         {ZFI_LACKS_MEAN, config->mode == ZFI_MODE_MEAN, "[zenflow] mode = mean", "use exact or windows"},
-        {ZFI_LACKS_MOMENTS, config->moments != ZFI_MOMENTS_F32, "[host] moments_dtype", "use float32"},
+        {ZFI_LACKS_MOMENTS, zfi_config_element_moments(config) != ZFI_MOMENTS_F32, "[host] moments_dtype",
+         "use float32"},
         {ZFI_LACKS_RESIDENT, config->state_mib != 0, "[device] state_mib", "use 0"},
         {ZFI_LACKS_RANKS, zfi_has_peers(engine), "training with other ranks", "create the instance without them"}};
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)

@@ -25,7 +25,8 @@ enum {
     USUAL_CHUNK = 1 << 16,
     SMALLEST_CHUNK = 1 << 12,
     CHUNKS_WANTED = 64,
-    MANY_CHUNKS = 16384
+    MANY_CHUNKS = 16384,
+    LEAST_OF_RUNS = 4096 /* elements of a parameter whose moments lie in runs */
 };
 
 /* ---- matrices ---------------------------------------------------------------------------------------------------- */
@@ -173,6 +174,12 @@ static uint64_t aligned(uint64_t n_elems) {
     return (n_elems + ZFI_STATE_ALIGN - 1) / ZFI_STATE_ALIGN * ZFI_STATE_ALIGN;
 }
 
+/* The next place at which a matrix may begin. */
+static uint64_t aligned_for(const zfi_matrix_t *matrix, uint64_t at) {
+    uint64_t align = zfi_has_runs(matrix->moments) ? ZFI_RUN : ZFI_STATE_ALIGN;
+    return (at + align - 1) / align * align;
+}
+
 /* The order in which parameters may be resident: those that the host declared, vectors, the rest; -1: not. */
 static int claim_of(const zfi_param_t *param) {
     if (param->home != ZF_HOME_PLUGIN)
@@ -199,7 +206,7 @@ static int sees_edits(const zfi_config_t *config, const zfi_param_t *param, cons
 static void choose_homes(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params,
                          const zfi_buckets_t *buckets, zfi_plan_t *plan) {
     uint64_t element = sizeof(float) + (uint64_t)zfi_params_n_moments(params, n_params) *
-                                           zfi_moments_nbytes((zfi_moments_t)config->moments);
+                                           zfi_moment_nbytes(zfi_config_element_moments(config), ZFI_M, 1);
     uint64_t left = config->resident_nbytes, nbytes;
     int is_all = config->resident_nbytes == ZFI_RESIDENT_ALL, is_full = 0;
     for (int claim = 0; claim <= 2; claim++)
@@ -220,6 +227,21 @@ static void choose_homes(const zfi_config_t *config, zfi_param_t *params, uint32
         }
 }
 
+/* Moments lie in runs where most of a model's elements are: in rows of whole runs, of a parameter that is not small. A
+ * rule of the host's sees moments as it left them. Of what is resident on a device kernels know no runs. */
+static int has_runs(const zfi_param_t *param, const zfi_matrix_t *matrix) {
+    return param->n_elems >= LEAST_OF_RUNS && param->cols % ZFI_RUN == 0 && param->rule->number != ZF_RULE_CALLBACK &&
+           !matrix->takes_whole && (!matrix->is_resident || matrix->sees_edits);
+}
+
+static void choose_moments(const zfi_config_t *config, const zfi_param_t *params, zfi_plan_t *plan) {
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        zfi_matrix_t *matrix = &plan->matrices[i];
+        matrix->moments = has_runs(&params[matrix->param], matrix) ? (zfi_moments_t)config->moments
+                                                                   : zfi_config_element_moments(config);
+    }
+}
+
 /* ---- lots -------------------------------------------------------------------------------------------------------- */
 
 static int is_of_class(const zfi_param_t *a, const zfi_param_t *b) {
@@ -230,7 +252,8 @@ static int is_of_class(const zfi_param_t *a, const zfi_param_t *b) {
 static int goes_on(const zfi_plan_t *plan, const zfi_param_t *params, const zfi_lot_t *lot, uint64_t n_elems,
                    uint32_t matrix, uint64_t most) {
     const zfi_matrix_t *next = &plan->matrices[matrix], *first = &plan->matrices[lot->first_matrix];
-    return n_elems + next->rows * next->cols <= most && is_of_class(&params[next->param], &params[first->param]);
+    return n_elems + next->rows * next->cols <= most && next->moments == first->moments &&
+           is_of_class(&params[next->param], &params[first->param]);
 }
 
 /* The most elements of a lot of more than one matrix. */
@@ -284,7 +307,7 @@ typedef struct layout {
     uint32_t fill_elems; /* in the open chunk */
 } layout_t;
 
-static void open_chunk(layout_t *layout, const zfi_param_t *param) {
+static void open_chunk(layout_t *layout, const zfi_param_t *param, zfi_moments_t moments) {
     zfi_chunk_t *chunk;
     layout->fill_elems = 0;
     if (!layout->is_counting) {
@@ -293,6 +316,7 @@ static void open_chunk(layout_t *layout, const zfi_param_t *param) {
         chunk->first_segment = layout->n_segments;
         chunk->dtype = param->dtype;
         chunk->grad_dtype = param->grad_dtype;
+        chunk->moments = moments;
     }
     layout->n_chunks++;
 }
@@ -317,13 +341,13 @@ static void place_segment(layout_t *layout, uint32_t number, uint64_t offset, ui
 static void place_matrix(layout_t *layout, uint32_t number) {
     zfi_matrix_t *matrix = &layout->plan->matrices[number];
     const zfi_param_t *param = &layout->params[matrix->param];
-    uint32_t pad = (uint32_t)(aligned(layout->state_at) - layout->state_at);
+    uint32_t pad = (uint32_t)(aligned_for(matrix, layout->state_at) - layout->state_at);
     layout->state_at += pad;
     layout->fill_elems += pad;
     matrix->state_base = layout->state_at;
     for (uint64_t done = 0; done < matrix->own.n;) {
         if (layout->fill_elems >= layout->chunk_elems)
-            open_chunk(layout, param);
+            open_chunk(layout, param, matrix->moments);
         uint32_t room = layout->chunk_elems - layout->fill_elems;
         uint32_t take = matrix->own.n - done < room ? (uint32_t)(matrix->own.n - done) : room;
         place_segment(layout, number, matrix->own.first + done, take);
@@ -340,14 +364,14 @@ static uint32_t chunk_elems_of(const layout_t *layout, const zfi_lot_t *lot) {
         n_elems += aligned(plan->matrices[i].own.n);
     n_chunks = (n_elems + most - 1) / most;
     if (n_chunks == 0) /* another rank's */
-        return ZFI_STATE_ALIGN;
-    return (uint32_t)aligned((n_elems + n_chunks - 1) / n_chunks);
+        return ZFI_RUN;
+    return (uint32_t)aligned_for(&plan->matrices[lot->first_matrix], (n_elems + n_chunks - 1) / n_chunks);
 }
 
 static void place_lot(layout_t *layout, zfi_lot_t *lot) {
     uint32_t first_chunk = layout->n_chunks;
     layout->chunk_elems = chunk_elems_of(layout, lot);
-    layout->state_at = aligned(layout->state_at);
+    layout->state_at = aligned_for(&layout->plan->matrices[lot->first_matrix], layout->state_at);
     layout->fill_elems = layout->chunk_elems; /* the first matrix opens a chunk */
     for (uint32_t i = lot->first_matrix; i < lot->first_matrix + lot->n_matrices; i++)
         place_matrix(layout, i);
@@ -355,23 +379,36 @@ static void place_lot(layout_t *layout, zfi_lot_t *lot) {
     lot->n_chunks = layout->n_chunks - first_chunk;
 }
 
-/* The state of resident matrices that have masters of their own, or of the others, without v or with it. Returns its
- * end. Of a parameter whose rule takes whole matrices it is one run. */
-static uint64_t place_residents(zfi_plan_t *plan, uint64_t at, int are_own_masters, int lack_v) {
+/* Kinds of resident matrices: those of a kind lie together. */
+enum { WITHOUT_V, BY_ELEMENT, IN_RUNS };
+
+static int kind_of(const zfi_matrix_t *matrix) {
+    return matrix->lacks_v ? WITHOUT_V : zfi_has_runs(matrix->moments) ? IN_RUNS : BY_ELEMENT;
+}
+
+/* The state of resident matrices of a kind that have masters of their own, or not. Returns its end. A parameter whose
+ * rule takes whole matrices is in one piece. */
+static uint64_t place_residents(zfi_plan_t *plan, uint64_t at, int are_own_masters, int kind) {
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         zfi_matrix_t *matrix = &plan->matrices[i];
-        if (!matrix->is_resident || zfi_is_own_master(matrix) != are_own_masters || matrix->lacks_v != lack_v)
+        if (!matrix->is_resident || zfi_is_own_master(matrix) != are_own_masters || kind_of(matrix) != kind)
             continue;
-        matrix->state_base = matrix->takes_whole && matrix->param_offset ? at : aligned(at);
+        matrix->state_base = matrix->takes_whole && matrix->param_offset ? at : aligned_for(matrix, at);
         at = matrix->state_base + matrix->own.n;
+        if (kind == IN_RUNS && plan->first_run == plan->end_run)
+            plan->first_run = matrix->state_base;
+        if (kind == IN_RUNS)
+            plan->end_run = at;
     }
     return aligned(at);
 }
 
 /* Segments of resident matrices are no longer than a chunk. Counts them where there is no memory for them yet. */
 static void lay_out_resident(zfi_plan_t *plan, const zfi_param_t *params) {
-    uint64_t first_v = place_residents(plan, 0, 0, 1), masters = place_residents(plan, first_v, 0, 0);
-    uint64_t end_v = place_residents(plan, masters, 1, 0), at = place_residents(plan, end_v, 1, 1);
+    plan->first_run = plan->end_run = 0;
+    uint64_t first_v = place_residents(plan, 0, 0, WITHOUT_V), elements = place_residents(plan, first_v, 0, BY_ELEMENT);
+    uint64_t masters = place_residents(plan, elements, 0, IN_RUNS), runs = place_residents(plan, masters, 1, IN_RUNS);
+    uint64_t end_v = place_residents(plan, runs, 1, BY_ELEMENT), at = place_residents(plan, end_v, 1, WITHOUT_V);
     plan->n_resident_segments = 0;
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         const zfi_matrix_t *matrix = &plan->matrices[i];
@@ -487,6 +524,7 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
         return st;
     cut_matrices(config, params, n_params, total, plan);
     choose_homes(config, params, n_params, buckets, plan);
+    choose_moments(config, params, plan);
     tie_lots(plan, params, most_of_lot(total));
     st = zfi_plan_deal(plan, config);
     if (!st && buckets && buckets->n)

@@ -4,7 +4,7 @@
  * Model. A matrix is the unit of selection and of the schedule (SCHEDULE.md): a parameter's, or a block of its rows.
  * This rank owns some of its rows (slice.h); one rank alone all of them. The host's state arrays w, m, v follow the
  * numbers of the matrices; what is owned of one is contiguous there, row-major, and starts at a multiple of
- * ZFI_STATE_ALIGN elements. A lot is a range of
+ * ZFI_STATE_ALIGN elements, or ZFI_RUN where its moments lie in runs. A lot is a range of
  * matrices that share a cohort. A chunk is a fixed range of one lot's state and the unit of a replay: its slots have
  * the same layout. A segment is what of a matrix lies in a chunk. All of that is fixed by the parameters alone. Only
  * which lot belongs to which cohort, and with it the lists of a cohort and the slot pool, follow from the number of
@@ -69,6 +69,7 @@ typedef struct zfi_matrix {
     int sees_edits;        /* resident in the host's memory: its update reads the model's value beside w */
     int takes_whole;       /* its rule takes the matrix of which it is a block (step/matrices.h) */
     int lacks_v;           /* that rule has no second moment, and there is no memory for one */
+    zfi_moments_t moments; /* how its m and v are kept */
     int channels_are_rows;
     int is_sharded;    /* of visible values and selected channels this rank has what it owns alone */
     int is_choosable;  /* 0 < k < n_channels */
@@ -89,6 +90,7 @@ typedef struct zfi_chunk {
     uint32_t n_elems;
     uint32_t first_segment, n_segments;
     zfi_dtype_t dtype, grad_dtype;
+    zfi_moments_t moments; /* how m and v of its matrices are kept */
     /* dealt: */
     uint32_t cohort, place; /* number `place` of its cohort's chunks */
     uint32_t layer;
@@ -140,6 +142,7 @@ typedef struct zfi_plan {
     uint64_t n_resident_elems;               /* elements that the device has */
     uint64_t n_resident_masters;             /* of those, at the beginning: with a master of their own */
     uint64_t first_resident_v, n_resident_v; /* the range of those with a second moment */
+    uint64_t first_run, end_run;             /* the range of those whose moments lie in runs */
     uint64_t n_sel_elems, n_sel_grad_nbytes;
     uint64_t n_channels, n_index, n_sums, n_counts;
     uint64_t record_sums;    /* importance records travel in parts of at most this many sums */

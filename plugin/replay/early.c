@@ -226,7 +226,10 @@ void zfi_early_drop(zfi_early_t *early) {
 /* ---- the workers ------------------------------------------------------------------------------------------------- */
 
 static int has_room(const zfi_early_t *early, uint32_t spare, uint32_t chunk) {
-    return early->of->host->spares[spare].n_room >= early->of->plan->chunks[chunk].n_elems;
+    const zfi_chunk_state_t *room = &early->of->host->spares[spare];
+    const zfi_chunk_t *need = &early->of->plan->chunks[chunk];
+    return room->n_room >= need->n_elems && room->m_room >= zfi_moment_nbytes(need->moments, ZFI_M, need->n_elems) &&
+           room->v_room >= zfi_moment_nbytes(need->moments, ZFI_V, need->n_elems);
 }
 
 /* The place in the list of the smallest spare with room for a chunk, or n_free. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "instance/callback.h"
+#include "instance/moments.h"
 #include "replay/deferral.h"
 
 enum { MOST_SLOTS = ZFI_MOST_SLOTS, SEGMENTS_AHEAD = 4 };
@@ -21,7 +22,6 @@ static const zfi_deferral_t *const deferrals[] = {
 
 void zfi_replay_settings(const zfi_config_t *config, zfi_replay_view_t *out) {
     out->deferral = deferrals[config->deferred];
-    out->moments = (zfi_moments_t)config->moments;
     out->predict = zfi_config_predict(config);
 }
 
@@ -112,29 +112,29 @@ zfi_replay_t zfi_replay_job(const zfi_replay_view_t *view, const zfi_segment_t *
         grads[k] = (const unsigned char *)slots->grads[k] + stretch->offset * zfi_dtype_nbytes(grad_dtype);
     return (zfi_replay_t){
         .w = target->w + at,
-        .m = zfi_moment_at(view->moments, target->m, at),
-        .v = zfi_moment_at(view->moments, target->v, at),
+        .m = zfi_moment_at(matrix->moments, ZFI_M, target->m, at),
+        .v = zfi_moment_at(matrix->moments, ZFI_V, target->v, at),
         .grads = grads,
         .n_slots = slots->n,
         .grad_dtype = grad_dtype,
         .visible = target->visible ? target->visible + at * zfi_dtype_nbytes(matrix->place.dtype) : NULL,
         .visible_dtype = matrix->place.dtype,
         .n_elems = stretch->n_elems,
-        .moments = view->moments,
+        .moments = matrix->moments,
         .key = stretch->key,
         .first_index = matrix->rounding_base + matrix->param_offset + segment->matrix_offset + stretch->offset,
     };
 }
 
 /* A rule of the host's updates in place. */
-static void bring(zfi_moments_t kind, const zfi_replay_t *job) {
+static void bring(const zfi_replay_t *job) {
     if (!job->from)
         return;
     memcpy(job->w, job->from->w, job->n_elems * sizeof(float));
     if (job->m)
-        memcpy(job->m, job->from->m, job->n_elems * zfi_moments_nbytes(kind));
+        memcpy(job->m, job->from->m, zfi_moment_nbytes(job->moments, ZFI_M, job->n_elems));
     if (job->v)
-        memcpy(job->v, job->from->v, job->n_elems * zfi_moments_nbytes(kind));
+        memcpy(job->v, job->from->v, zfi_moment_nbytes(job->moments, ZFI_V, job->n_elems));
 }
 
 uint64_t zfi_replay_make(const zfi_replay_view_t *view, const slots_t *slots, uint32_t first, uint32_t n_before,
@@ -143,7 +143,7 @@ uint64_t zfi_replay_make(const zfi_replay_view_t *view, const slots_t *slots, ui
     zfi_callback_window_t window = {.n_before = n_before, .hyper = hyper};
     if (slots->rule->number != ZF_RULE_CALLBACK)
         return view->kernels->replay[slots->rule->number](job);
-    bring(view->moments, job);
+    bring(job);
     for (uint32_t k = 0; k < job->n_slots; k++)
         hyper[k] = slots->rows[first + k]->hyper[slots->group];
     return zfi_callback_replay(slots->rule, view->kernels, job, &window);
@@ -156,11 +156,11 @@ uint64_t zfi_replay_stretch(const zfi_replay_view_t *view, const zfi_segment_t *
     zfi_replay_from_t from;
     zfi_replay_t job = zfi_replay_job(view, segment, stretch, slots, target, grads);
     if (target->from) {
-        from = (zfi_replay_from_t){target->from->w + at, zfi_moment_at(view->moments, target->from->m, at),
-                                   zfi_moment_at(view->moments, target->from->v, at)};
+        from = (zfi_replay_from_t){target->from->w + at, zfi_moment_at(job.moments, ZFI_M, target->from->m, at),
+                                   zfi_moment_at(job.moments, ZFI_V, target->from->v, at)};
         job.from = &from;
         if (job.v && !zfi_rule_has_v((zfi_rule_t)slots->rule->number)) /* another group's rule has one */
-            memcpy(job.v, from.v, job.n_elems * zfi_moments_nbytes(view->moments));
+            memcpy(job.v, from.v, zfi_moment_nbytes(job.moments, ZFI_V, job.n_elems));
     }
     job.scalars = zfi_replay_scalars(slots, stretch->n_before);
     job.has_predict = stretch->predict > 0 && slots->n > 0 && zfi_rule_has_v((zfi_rule_t)slots->rule->number);
@@ -198,7 +198,7 @@ static uint32_t alike_end(const zfi_replay_view_t *view, const zfi_close_t *clos
                           uint32_t end) {
     const zfi_segment_t *segments = view->segments;
     uint32_t n_before = view->n[segments[first].matrix], i = first + 1;
-    if (view->moments == ZFI_MOMENTS_BF16_STOCHASTIC || slots->rule->number == ZF_RULE_CALLBACK)
+    if (zfi_is_stochastic(view->matrices[segments[first].matrix].moments) || slots->rule->number == ZF_RULE_CALLBACK)
         return i; /* elements of two matrices are not numbered on; the host is to see no gaps */
     for (; i < end; i++) {
         prefetch_records(view, i, end);
@@ -225,10 +225,11 @@ static void clear_gaps(const zfi_replay_view_t *view, uint32_t first, uint32_t e
         uint32_t at = segment->chunk_offset + segment->n_elems;
         size_t n = segment[1].chunk_offset - at;
         memset(target->w + at, 0, n * sizeof(float));
+        zfi_moments_t kind = view->matrices[segment->matrix].moments; /* not in runs, which are not updated alike */
         if (target->m)
-            memset(zfi_moment_at(view->moments, target->m, at), 0, n * zfi_moments_nbytes(view->moments));
+            memset(zfi_moment_at(kind, ZFI_M, target->m, at), 0, zfi_moment_nbytes(kind, ZFI_M, n));
         if (target->v)
-            memset(zfi_moment_at(view->moments, target->v, at), 0, n * zfi_moments_nbytes(view->moments));
+            memset(zfi_moment_at(kind, ZFI_V, target->v, at), 0, zfi_moment_nbytes(kind, ZFI_V, n));
     }
 }
 

@@ -18,6 +18,7 @@
 #include <math.h>
 
 #include "instance/callback.h"
+#include "instance/moments.h"
 
 enum { KNOWN = 64, ARRAYS = 9, SCALARS_FLOATS = sizeof(zfi_scalars_t) / sizeof(float) };
 
@@ -73,12 +74,14 @@ static void cut(columns_t *columns) {
 }
 
 /* The segment's moments as fp32: where they lie, or in scratch. */
-static float *open_moments(const zfi_replay_columns_t *job, void *moments, float *scratch) {
+static float *open_moments(const columns_t *columns, zfi_moment_t which, void *moments, float *scratch) {
+    const zfi_replay_columns_t *job = columns->job;
+    zfi_moments_t kind = columns->matrix->moments;
     if (!moments)
         return NULL;
-    if (job->view->moments == ZFI_MOMENTS_F32)
+    if (kind == ZFI_MOMENTS_F32)
         return (float *)moments + job->segment->chunk_offset;
-    zfi_moments_get(job->view->moments, moments, job->segment->chunk_offset, job->segment->n_elems, scratch);
+    zfi_moments_get(kind, which, moments, job->segment->chunk_offset, job->segment->n_elems, scratch);
     return scratch;
 }
 
@@ -97,15 +100,15 @@ static void close_moments(const columns_t *columns) {
         .sub = {NULL, NULL, 1, n},
         .cols = n,
         .state_base = first_index(columns),
-        .moments = job->view->moments,
+        .moments = columns->matrix->moments,
         .key = zfi_rounding_key(job->close->step),
     };
     if (rounding.moments == ZFI_MOMENTS_F32 || !rounding.m)
         return;
     job->view->kernels->round_moments(&rounding);
-    zfi_moments_put(job->view->moments, job->view->kernels, job->target->m, at, n, columns->all_m);
+    zfi_moments_put(rounding.moments, ZFI_M, job->view->kernels, job->target->m, at, n, columns->all_m);
     if (columns->all_v)
-        zfi_moments_put(job->view->moments, job->view->kernels, job->target->v, at, n, columns->all_v);
+        zfi_moments_put(rounding.moments, ZFI_V, job->view->kernels, job->target->v, at, n, columns->all_v);
 }
 
 static void start(const zfi_replay_columns_t *job, columns_t *columns) {
@@ -122,8 +125,8 @@ static void start(const zfi_replay_columns_t *job, columns_t *columns) {
     columns->grad = scratch + 4 * n;
     columns->selected = (uint32_t *)(void *)(scratch + 5 * n);
     columns->counts = (uint32_t *)(void *)(scratch + 6 * n);
-    columns->all_m = open_moments(job, job->target->m, scratch + 7 * n);
-    columns->all_v = open_moments(job, job->target->v, scratch + 8 * n);
+    columns->all_m = open_moments(columns, ZFI_M, job->target->m, scratch + 7 * n);
+    columns->all_v = open_moments(columns, ZFI_V, job->target->v, scratch + 8 * n);
     columns->scalars = (zfi_scalars_t *)(void *)(scratch + ARRAYS * n);
     list_selected(columns);
     cut(columns);

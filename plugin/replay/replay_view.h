@@ -7,7 +7,6 @@
 /* The parts of a run that a replay reads: the arrays' comments are in instance/ and plan.h. */
 typedef struct zfi_replay_view {
     const struct zfi_deferral *deferral; /* deferral.h */
-    zfi_moments_t moments;               /* how they are kept */
     uint32_t predict;                    /* steps that what a replay publishes looks ahead; 0 = none */
     const zfi_kernels_t *kernels;
     const zfi_param_t *params; /* id, group, rule, grad_dtype */
@@ -26,7 +25,7 @@ typedef struct zfi_replay_view {
 /* The memory that the pass works on: the chunk's own state, or copies of it (export). */
 typedef struct zfi_replay_target {
     float *w;                      /* [chunk elements] */
-    void *m, *v;                   /* [chunk elements] moments as in the host's state; NULL where it has none */
+    void *m, *v;                   /* [chunk elements] moments as the chunk's; NULL where it has none */
     unsigned char *visible;        /* [chunk elements] round(w) in the parameter's type, or NULL */
     float *scratch;                /* zfi_replay_scratch() of the chunk */
     const zfi_chunk_state_t *from; /* not mode = mean: read there, written above. NULL: in place */

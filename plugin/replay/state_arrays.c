@@ -6,10 +6,18 @@
 
 #include "digest.h"
 #include "instance/device_memory.h"
+#include "instance/moments.h"
 
-/* How an array's elements lie. */
-static zfi_dtype_t dtype_of(const zfi_device_state_t *dev, zfi_array_t array) {
-    return array == ZFI_STATE_W || dev->head.moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
+static zfi_moment_t moment_of(zfi_array_t array) { return array == ZFI_STATE_M ? ZFI_M : ZFI_V; }
+
+/* Whether an array lies in runs. Kernels know them in the host's memory alone. */
+static int is_in_runs(const zfi_matrix_t *matrix, zfi_array_t array) {
+    return array != ZFI_STATE_W && zfi_is_in_runs(matrix->moments, moment_of(array));
+}
+
+/* How an array's elements lie; those of runs are widened. */
+static zfi_dtype_t dtype_of(const zfi_matrix_t *matrix, zfi_array_t array) {
+    return array == ZFI_STATE_W || matrix->moments == ZFI_MOMENTS_F32 || is_in_runs(matrix, array) ? ZFI_F32 : ZFI_BF16;
 }
 
 /* Whether an element of w is where the model reads it, and nowhere else. */
@@ -31,8 +39,8 @@ static void move_model(const zfi_matrix_t *matrix, uint64_t first, uint64_t n, v
     }
 }
 
-/* The address of an array's element, on the side where the matrix has its home; NULL: the rule has no such array.
- * *io_n: as many of the elements from there on as lie together. */
+/* The address of an array's element, or of the run that holds it, on the side where the matrix has its home; NULL: the
+ * rule has no such array. *io_n: as many of the elements from there on as lie together. */
 static void *place_of(const zfi_state_t *state, zfi_array_t array, const zfi_matrix_t *matrix, uint64_t element,
                       uint64_t *io_n) {
     const zfi_data_t *head = &state->dev->head;
@@ -51,8 +59,13 @@ static void *place_of(const zfi_state_t *state, zfi_array_t array, const zfi_mat
     }
     if (array == ZFI_STATE_V && matrix->lacks_v)
         return NULL;
-    unsigned char *base = array == ZFI_STATE_W ? (unsigned char *)of.w : array == ZFI_STATE_M ? of.m : of.v;
-    return base ? base + at * zfi_dtype_nbytes(dtype_of(state->dev, array)) : NULL;
+    if (array == ZFI_STATE_W)
+        return of.w + at;
+    unsigned char *base = array == ZFI_STATE_M ? of.m : of.v;
+    if (!base)
+        return NULL;
+    return base + (matrix->is_resident ? zfi_resident_before(head, moment_of(array), at)
+                                       : zfi_moment_nbytes(matrix->moments, moment_of(array), at));
 }
 
 /* Whether the host may have written elements of w that the master does not know of yet. */
@@ -93,17 +106,29 @@ static zf_status_t copy(zfi_engine_t *engine, int is_resident, const void *from,
     return ZF_OK;
 }
 
+/* One array of a matrix, as get and put see it. */
+typedef struct part {
+    const zfi_device_side_t *side;
+    const zfi_matrix_t *matrix;
+    zfi_array_t array;
+    uint64_t at; /* of a run: the element that is wanted first; the runs before it are left behind */
+} part_t;
+
 /* Values of two bytes arrive in the second half of `out`: none is overwritten before it was read. */
-static zf_status_t get(const zfi_device_side_t *side, zfi_array_t array, int is_resident, const void *from, uint64_t n,
-                       float *out) {
+static zf_status_t get(const part_t *part, const void *from, uint64_t n, float *out) {
     uint16_t *bits = (uint16_t *)(void *)out + n;
+    int is_resident = part->matrix->is_resident;
     if (!from) {
         memset(out, 0, n * sizeof *out);
         return ZF_OK;
     }
-    if (dtype_of(side->dev, array) == ZFI_F32)
-        return copy(side->engine, is_resident, from, n * sizeof *out, out);
-    zf_status_t st = copy(side->engine, is_resident, from, n * sizeof *bits, bits);
+    if (is_in_runs(part->matrix, part->array)) {
+        zfi_moments_get(ZFI_MOMENTS_INT8, moment_of(part->array), from, part->at, n, out);
+        return ZF_OK;
+    }
+    if (dtype_of(part->matrix, part->array) == ZFI_F32)
+        return copy(part->side->engine, is_resident, from, n * sizeof *out, out);
+    zf_status_t st = copy(part->side->engine, is_resident, from, n * sizeof *bits, bits);
     for (uint64_t i = 0; i < n; i++) {
         uint16_t half;
         memcpy(&half, bits + i, sizeof half);
@@ -112,20 +137,24 @@ static zf_status_t get(const zfi_device_side_t *side, zfi_array_t array, int is_
     return st;
 }
 
-static zf_status_t put(const zfi_device_side_t *side, zfi_array_t array, int is_resident, void *to, uint64_t n,
-                       const float *values) {
-    zfi_dtype_t dtype = dtype_of(side->dev, array);
-    void *bits = side->dev->exchange + side->dev->exchange_elems;
+static zf_status_t put(const part_t *part, void *to, uint64_t n, const float *values) {
+    const zfi_kernels_t *kernels = part->side->engine->kernels;
+    zfi_dtype_t dtype = dtype_of(part->matrix, part->array);
+    void *bits = part->side->dev->exchange + part->side->dev->exchange_elems;
     if (!to)
         return ZF_OK;
-    if (!is_resident) {
-        side->engine->kernels->narrow(to, dtype, values, n);
+    if (is_in_runs(part->matrix, part->array)) {
+        zfi_moments_put(ZFI_MOMENTS_INT8, moment_of(part->array), kernels, to, part->at, n, values);
+        return ZF_OK;
+    }
+    if (!part->matrix->is_resident) {
+        kernels->narrow(to, dtype, values, n);
         return ZF_OK;
     }
     if (dtype == ZFI_F32)
-        return zfi_device_write(side->engine, to, values, n * sizeof *values);
-    side->engine->kernels->narrow(bits, dtype, values, n);
-    return zfi_device_write(side->engine, to, bits, n * zfi_dtype_nbytes(dtype));
+        return zfi_device_write(part->side->engine, to, values, n * sizeof *values);
+    kernels->narrow(bits, dtype, values, n);
+    return zfi_device_write(part->side->engine, to, bits, n * zfi_dtype_nbytes(dtype));
 }
 
 zf_status_t zfi_state_get(const zfi_state_t *state, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
@@ -139,7 +168,7 @@ zf_status_t zfi_state_get(const zfi_state_t *state, zfi_array_t array, uint32_t 
     for (uint64_t done = 0, m; done < n && !st; done += m) {
         m = n - done;
         const void *from = place_of(state, array, of, first + done, &m);
-        st = get(state->side, array, of->is_resident, from, m, out + done);
+        st = get(&(part_t){state->side, of, array, (first + done) % ZFI_RUN}, from, m, out + done);
     }
     if (!st && array == ZFI_STATE_W && may_be_edited(state, of))
         zfi_state_take_edits(state, of, first, n, out);
@@ -157,7 +186,7 @@ zf_status_t zfi_state_put(const zfi_state_t *state, zfi_array_t array, uint32_t 
     for (uint64_t done = 0, m; done < n && !st; done += m) {
         m = n - done;
         void *to = place_of(state, array, of, first + done, &m);
-        st = put(state->side, array, of->is_resident, to, m, values + done);
+        st = put(&(part_t){state->side, of, array, (first + done) % ZFI_RUN}, to, m, values + done);
     }
     return st;
 }
@@ -181,14 +210,14 @@ uint64_t zfi_param_digest(const zfi_kernels_t *kernels, const void *bits, zfi_dt
 zf_status_t zfi_state_digest(const zfi_state_t *state, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
                              uint64_t *io_sum) {
     const zfi_matrix_t *of = &state->plan->matrices[matrix];
-    zfi_dtype_t dtype = dtype_of(state->dev, array);
+    zfi_dtype_t dtype = dtype_of(of, array);
     int is_away = of->is_resident && state->engine->ops->has_own_memory;
-    int is_made = array == ZFI_STATE_W && of->sees_edits; /* no memory has it as it is */
+    int is_made = (array == ZFI_STATE_W && of->sees_edits) || is_in_runs(of, array); /* no memory has it as it is */
     for (uint64_t done = 0, m; done < n; done += m) {
         zf_status_t st = ZF_OK;
         m = n - done;
         const void *from = place_of(state, array, of, first + done, &m);
-        if (!from && !is_made)
+        if (!from && array != ZFI_STATE_W)
             return ZF_OK;
         if (is_made) {
             m = m < state->dev->exchange_elems ? m : state->dev->exchange_elems;
@@ -206,15 +235,15 @@ zf_status_t zfi_state_digest(const zfi_state_t *state, zfi_array_t array, uint32
 }
 
 static zf_status_t clear(const zfi_state_t *state, zfi_array_t array, const zfi_matrix_t *matrix) {
-    size_t elem = zfi_dtype_nbytes(dtype_of(state->dev, array));
     for (uint64_t done = 0, n; done < matrix->own.n; done += n) {
         n = matrix->own.n - done;
         void *to = place_of(state, array, matrix, matrix->own.first + done, &n);
         if (!to)
             return ZF_OK;
+        uint64_t nbytes = zfi_moment_nbytes(matrix->moments, moment_of(array), n);
         if (matrix->is_resident)
-            return zfi_device_clear(state->engine, to, n * elem); /* all of it */
-        memset(to, 0, n * elem);
+            return zfi_device_clear(state->engine, to, nbytes); /* all of it */
+        memset(to, 0, nbytes);
     }
     return ZF_OK;
 }

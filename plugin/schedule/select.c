@@ -5,6 +5,8 @@
  * The control thread is the only writer of importance and of the host's maps. */
 #include "schedule/select.h"
 
+#include "instance/moments.h"
+
 /* ---- records and maps -------------------------------------------------------------------------------------------- */
 
 void zfi_select_add_record(const zfi_plan_t *plan, zfi_selection_t *sel, const zfi_step_row_t *row, uint32_t part) {
@@ -48,7 +50,7 @@ void zfi_select_update_maps(const zfi_state_t *state) {
 static void gather_rect(const zfi_state_t *state, const zfi_enter_rect_t *rect, float *out) {
     const zfi_plan_t *plan = state->plan;
     const zfi_matrix_t *matrix = &plan->matrices[rect->matrix];
-    zfi_moments_t kind = state->dev->head.moments;
+    zfi_moments_t kind = matrix->moments;
     const uint32_t *channels = state->sel->enter_channel + matrix->index_base;
     uint64_t n = rect->na * rect->nb, at = 0, first_row = matrix->held_first / matrix->cols;
     uint32_t n_moments = state->n_moments, chunk = 0;
@@ -68,9 +70,9 @@ static void gather_rect(const zfi_state_t *state, const zfi_enter_rect_t *rect, 
             from -= plan->chunks[chunk].state_base;
             out[at] = of->w[from];
             if (n_moments > 0)
-                out[n + at] = zfi_moment(kind, of->m, from);
+                zfi_moments_get(kind, ZFI_M, of->m, from, 1, &out[n + at]);
             if (n_moments > 1)
-                out[2 * n + at] = zfi_moment(kind, of->v, from);
+                zfi_moments_get(kind, ZFI_V, of->v, from, 1, &out[2 * n + at]);
         }
 }
 

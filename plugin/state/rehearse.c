@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "instance/moments.h"
 #include "schedule/window.h"
 #include "step/exchange.h"
 
@@ -105,7 +106,7 @@ static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_
     const zfi_chunk_state_t *from = &state->host->chunks[number];
     rehearsed_chunk_t *chunk = &rehearsal->chunks[cohort];
     uint64_t max = rehearsal->max_elems, n = state->plan->chunks[number].n_elems;
-    size_t moment = zfi_moments_nbytes(state->dev->head.moments);
+    zfi_moments_t kind = state->plan->chunks[number].moments;
     zfi_replay_target_t target = {.w = chunk->values,
                                   .m = from->m ? chunk->values + max : NULL,
                                   .v = from->v ? chunk->values + 2 * max : NULL,
@@ -117,9 +118,9 @@ static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_
         return ZF_OK;
     memcpy(target.w, from->w, n * sizeof(float));
     if (target.m)
-        memcpy(target.m, from->m, n * moment);
+        memcpy(target.m, from->m, zfi_moment_nbytes(kind, ZFI_M, n));
     if (target.v)
-        memcpy(target.v, from->v, n * moment);
+        memcpy(target.v, from->v, zfi_moment_nbytes(kind, ZFI_V, n));
     zfi_window_open(state->windows->clock, cohort, &window);
     fegetenv(&callers);
     zfi_fp_mode_ieee();
@@ -137,7 +138,7 @@ static void read_chunk(const zfi_rehearsal_t *rehearsal, const rehearsed_chunk_t
     if (what == ZFI_STATE_W)
         memcpy(out + place->at, values + place->chunk_offset, place->n * sizeof(float));
     else
-        zfi_moments_get(state->dev->head.moments,
+        zfi_moments_get(state->plan->chunks[chunk->number].moments, what == ZFI_STATE_M ? ZFI_M : ZFI_V,
                         (what == ZFI_STATE_M ? state->host->chunks->m : state->host->chunks->v) ? values : NULL,
                         place->chunk_offset, place->n, out + place->at);
 }

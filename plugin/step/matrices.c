@@ -35,9 +35,13 @@ static float *master(const zfi_state_t *state, const zfi_matrix_t *matrix) {
                                      : state->dev->head.all_w + matrix->state_base;
 }
 
-/* Moment `which` (1: m, 2: v) of a rule that has it. */
-static float *moment(const zfi_group_rule_t *rule, uint32_t which, void *all, const zfi_matrix_t *matrix) {
-    return rule->n_moments >= which ? (float *)all + matrix->state_base : NULL;
+/* A moment of a rule that has it. */
+static float *moment(const zfi_group_rule_t *rule, const zfi_data_t *head, zfi_moment_t which,
+                     const zfi_matrix_t *matrix) {
+    unsigned char *all = which == ZFI_M ? head->all_m : head->all_v;
+    if (rule->n_moments <= (uint32_t)which)
+        return NULL;
+    return (float *)(void *)(all + zfi_resident_before(head, which, matrix->state_base));
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
@@ -98,8 +102,8 @@ static zf_matrix_update_t update_of(const updates_t *updates, const zfi_param_t 
                                 .cols = param->cols,
                                 .n = state->dev->head.all_n[first] + 1ull,
                                 .w = master(state, matrix),
-                                .m = moment(param->rule, 1, state->dev->head.all_m, matrix),
-                                .v = moment(param->rule, 2, state->dev->head.all_v, matrix),
+                                .m = moment(param->rule, &state->dev->head, ZFI_M, matrix),
+                                .v = moment(param->rule, &state->dev->head, ZFI_V, matrix),
                                 .g = grad + matrix->grad_offset * zfi_dtype_nbytes(param->grad_dtype),
                                 .grad_dtype = dtypes[param->grad_dtype],
                                 .s = (double)updates->row->reported.s,

@@ -2,6 +2,7 @@
 /* test_moments.c - moments in bf16: the hash, stochastic rounding by exhaustion, rounding of compact copies. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "arrays.h"
 #include "suite.h"
@@ -98,7 +99,109 @@ static void compare_rounding(uint64_t rows, uint64_t cols, zfi_moments_t moments
 ZT_TEST(rounding_of_tables) {
     for (int repeat = 0; repeat < 600; repeat++)
         compare_rounding(random_below(MAX_ROWS + 1), random_below(repeat % 10 ? 70 : MAX_COLS + 1),
-                         (zfi_moments_t)(repeat % ZFI_N_MOMENTS), repeat % 5 != 0, repeat % 4 ? SPECIAL : ANY_BITS);
+                         (zfi_moments_t)(repeat % ZFI_MOMENTS_INT8), repeat % 5 != 0, repeat % 4 ? SPECIAL : ANY_BITS);
+}
+
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
+
+static void put_get(zfi_moment_t which, const float *values, const uint32_t *random, float *out) {
+    zfi_run8_t run;
+    zfi_run8_put(&run, which, values, random);
+    zfi_run8_get(&run, which, out);
+}
+
+static void fill_randoms(uint32_t *out) {
+    for (uint32_t i = 0; i < ZFI_RUN; i++)
+        out[i] = (uint32_t)random_bits();
+}
+
+/* Values of `octaves` octaves below 2^top, one in eight zero. */
+static void fill_values(zfi_moment_t which, int top, int octaves, float *out) {
+    for (uint32_t i = 0; i < ZFI_RUN; i++) {
+        const float x = ldexpf(1.0f + fabsf(random_unit()), top - 1 - (int)random_below((uint64_t)octaves));
+        out[i] = random_below(8) == 0 ? 0.0f : which == ZFI_M && random_below(2) ? -x : x;
+    }
+}
+
+/* Rounding a run to nearest keeps the values that a run holds: checkpoints rely on it. */
+ZT_TEST(runs_keep_what_they_hold) {
+    float values[ZFI_RUN], held[ZFI_RUN], again[ZFI_RUN];
+    uint32_t random[ZFI_RUN];
+    for (int c = 0; c < 20000; c++) {
+        const zfi_moment_t which = (zfi_moment_t)(c % 2);
+        fill_values(which, (int)random_below(270) - 140, 1 + (int)random_below(random_below(3) ? 20 : 60), values);
+        fill_randoms(random);
+        put_get(which, values, random, held);
+        put_get(which, held, NULL, again);
+        ck_assert_mem_eq(held, again, sizeof held);
+        for (uint32_t i = 0; i < ZFI_RUN; i++)
+            ck_assert(values[i] != 0.0f || bits_of(held[i]) == 0);
+    }
+}
+
+/* Each value's mean over random numbers is the value, within six standard deviations of what rounding to the ends of
+ * its cell has at most. */
+ZT_TEST(runs_are_unbiased) {
+    enum { N = 4096 };
+    static const uint32_t zeros[ZFI_RUN];
+    float values[ZFI_RUN], held[ZFI_RUN], low[ZFI_RUN], high[ZFI_RUN];
+    uint32_t random[ZFI_RUN], ones[ZFI_RUN];
+    memset(ones, 0xff, sizeof ones);
+    for (int c = 0; c < 24; c++) {
+        const zfi_moment_t which = (zfi_moment_t)(c % 2);
+        double sum[ZFI_RUN] = {0.0};
+        fill_values(which, -20, which == ZFI_V ? 1 + c : 15, values);
+        put_get(which, values, zeros, low);
+        put_get(which, values, ones, high);
+        for (int k = 0; k < N; k++) {
+            fill_randoms(random);
+            put_get(which, values, random, held);
+            for (uint32_t i = 0; i < ZFI_RUN; i++)
+                sum[i] += (double)held[i] / N;
+        }
+        for (uint32_t i = 0; i < ZFI_RUN; i++)
+            ck_assert_msg(fabs(sum[i] - (double)values[i]) <= 3 * fabs((double)high[i] - (double)low[i]) / sqrt(N),
+                          "%g on average, not %g", sum[i], (double)values[i]);
+    }
+}
+
+static void check_run(zfi_moment_t which, const float *values, const float *want) {
+    float held[ZFI_RUN];
+    uint32_t random[ZFI_RUN];
+    for (int c = 0; c < 200; c++) {
+        fill_randoms(random);
+        put_get(which, values, c ? random : NULL, held);
+        for (uint32_t i = 0; i < ZFI_RUN; i++)
+            ck_assert_msg(bits_of(held[i]) == bits_of(want[i]), "%c of %g is %g, not %g", which == ZFI_M ? 'm' : 'v',
+                          (double)values[i], (double)held[i], (double)want[i]);
+    }
+}
+
+/* Zeros, numbers that are alike, the smallest and largest numbers, Inf. */
+ZT_TEST(runs_of_extremes) {
+    static const uint32_t alike[] = {0x00000000, 0x3f800000, 0x00000100, 0x7f7fff00, 0x7f800000};
+    float values[ZFI_RUN], want[ZFI_RUN];
+    for (size_t a = 0; a < sizeof alike / sizeof *alike; a++) {
+        for (uint32_t i = 0; i < ZFI_RUN; i++)
+            values[i] = float_of(alike[a]);
+        check_run(ZFI_V, values, values);
+    }
+    for (uint32_t i = 0; i < ZFI_RUN; i++)
+        values[i] = want[i] = i % 3 ? 0.0f : INFINITY; /* an Inf holds its weight still */
+    check_run(ZFI_V, values, want);
+    for (uint32_t i = 0; i < ZFI_RUN; i++) { /* finite stays finite */
+        values[i] = i ? 0x1p120f : float_of(0x7f7fffff);
+        want[i] = i ? 0x1p120f : float_of(0x7f700000);
+    }
+    check_run(ZFI_M, values, (want[1] = 0x1p120f, want[0] = float_of(0x7f700000), want));
+    for (uint32_t i = 0; i < ZFI_RUN; i++) { /* no v but 0 is below 2^-31.75 of the largest */
+        values[i] = i ? 0x1p-100f : 1.0f;
+        want[i] = i ? float_of(0x3f800000 - (254u << 20)) : 1.0f;
+    }
+    check_run(ZFI_V, values, want);
+    for (uint32_t i = 0; i < ZFI_RUN; i++) /* the sign of a zero is lost */
+        values[i] = -0.0f, want[i] = 0.0f;
+    check_run(ZFI_M, values, want);
 }
 
 ZT_SUITE("moments")

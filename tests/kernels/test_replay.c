@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "arrays.h"
 #include "suite.h"
@@ -51,11 +52,32 @@ static void point_job(state_t *state) {
         state->job.visible = state->visible.at;
 }
 
+/* A moment of any size; zeros among them, in every fourth run many. */
+static float moment_of_run(uint64_t run) {
+    const float x = random_unit() * (random_below(9) ? 1e-3f : float_of((uint32_t)random_below(0x7f800000)));
+    return random_below(run % 4 ? 300 : 3) ? x : 0.0f;
+}
+
+/* n moments as they are kept: of runs, ones that a run can hold. */
+static array_t moments_new(zfi_moment_t which, uint64_t n, const variant_t *a) {
+    const contents_t contents = which == ZFI_V && a->contents != SPECIAL ? POSITIVE : a->contents;
+    array_t array;
+    float values[ZFI_RUN];
+    if (!zfi_is_in_runs(a->moments, which))
+        return array_new(a->moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16, n, contents);
+    array = array_new(ZFI_F32, zfi_moment_nbytes(a->moments, which, n) / sizeof(float), ORDINARY);
+    for (uint64_t r = 0; r < n / ZFI_RUN; r++) {
+        for (uint32_t i = 0; i < ZFI_RUN; i++)
+            values[i] = which == ZFI_V ? fabsf(moment_of_run(r)) : moment_of_run(r);
+        zfi_run8_put((zfi_run8_t *)array.at + r, which, values, NULL);
+    }
+    return array;
+}
+
 static void state_new(state_t *state, uint64_t n, const variant_t *a) {
-    const zfi_dtype_t state_dtype = a->moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
     state->w = array_new(ZFI_F32, n, a->contents);
-    state->m = array_new(state_dtype, n, a->contents);
-    state->v = array_new(state_dtype, n, a->contents == SPECIAL ? SPECIAL : POSITIVE);
+    state->m = moments_new(ZFI_M, n, a);
+    state->v = moments_new(ZFI_V, n, a);
     state->visible = array_new(a->visible < 0 ? ZFI_F32 : (zfi_dtype_t)a->visible, n, ORDINARY);
     for (uint32_t k = 0; k < a->n_slots; k++)
         state->grad_at[k] = array_new(a->grad_dtype, n, a->contents).at;
@@ -88,6 +110,16 @@ static state_t state_copy(const state_t *from) {
     return copy;
 }
 
+/* Codes are compared as bytes: none of them is a NaN. */
+static void check_moments(zfi_moments_t moments, zfi_moment_t which, const array_t *want, const array_t *got,
+                          const char *table, const char *what) {
+    if (!zfi_is_in_runs(moments, which))
+        check_arrays(want, got, table, what, want->n_elems);
+    else
+        ck_assert_msg(memcmp(want->at, got->at, want->n_elems * sizeof(float)) == 0, "%s: %s: runs of %s", table, what,
+                      which == ZFI_M ? "m" : "v");
+}
+
 static void compare_tables(uint64_t n, const variant_t *a) {
     state_t start, want;
     char what[128];
@@ -100,8 +132,8 @@ static void compare_tables(uint64_t n, const variant_t *a) {
         state_t got = state_copy(&start);
         ck_assert_msg(table->replay[a->rule](&got.job) == want_bad, "%s: %s: first non-finite", table->name, what);
         check_arrays(&want.w, &got.w, table->name, what, n);
-        check_arrays(&want.m, &got.m, table->name, what, n);
-        check_arrays(&want.v, &got.v, table->name, what, n);
+        check_moments(a->moments, ZFI_M, &want.m, &got.m, table->name, what);
+        check_moments(a->moments, ZFI_V, &want.v, &got.v, table->name, what);
         check_arrays(&want.visible, &got.visible, table->name, what, n);
     }
     arrays_free();
@@ -121,7 +153,41 @@ ZT_TEST(all_variants) {
                        .contents = contents[random_below(4)]};
         if (a.contents == ANY_BITS) /* of a NaN that is narrowed, another bit may stay */
             a.visible = ZFI_F32;
+        if (zfi_has_runs(a.moments)) { /* no NaN, whose bits may be any, comes into a run */
+            a.contents = ORDINARY;
+            compare_tables(random_below(12) * ZFI_RUN, &a);
+            continue;
+        }
         compare_tables(random_below(4) ? (uint64_t)c * 68 / N : random_below(300), &a);
+    }
+}
+
+/* A job that reads state elsewhere leaves all of it, also where no slot counts. */
+ZT_TEST(runs_from_elsewhere) {
+    for (int c = 0; c < 200; c++) {
+        const variant_t a = {.rule = (zfi_rule_t)(c % ZFI_N_RULES),
+                             .n_slots = (uint32_t)random_below(3),
+                             .visible = ZFI_BF16,
+                             .moments = c % 2 ? ZFI_MOMENTS_INT8 : ZFI_MOMENTS_INT8_BF16};
+        const uint64_t n = (1 + random_below(20)) * ZFI_RUN;
+        for (EACH_TABLE_FROM(table, zfi_kernels_ref())) {
+            state_t start, want, got;
+            state_new(&start, n, &a);
+            want = state_copy(&start);
+            got = state_copy(&start);
+            const zfi_replay_from_t from = {start.w.at, start.m.at, start.v.at};
+            memset(got.w.at, 0xff, n * sizeof(float));
+            memset(got.m.at, 0xff, zfi_moment_nbytes(a.moments, ZFI_M, n));
+            if (got.job.v)
+                memset(got.v.at, 0xff, zfi_moment_nbytes(a.moments, ZFI_V, n));
+            got.job.from = &from;
+            (void)table->replay[a.rule](&want.job);
+            (void)table->replay[a.rule](&got.job);
+            check_arrays(&want.w, &got.w, table->name, "w", n);
+            check_moments(a.moments, ZFI_M, &want.m, &got.m, table->name, "from");
+            check_moments(a.moments, ZFI_V, &want.v, &got.v, table->name, "from");
+            arrays_free();
+        }
     }
 }
 

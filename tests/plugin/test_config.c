@@ -232,6 +232,8 @@ static const struct {
     {"[zenflow]\n  publish_lag = 1\n  publish_lag = 1\n", "zf.ini:3: [zenflow] publish_lag is given again"},
     {"[zenflow]\nmode = exact\nupdate_interval = 2\n", ":3: [zenflow] mode = exact sets update_interval = 1"},
     {"[zenflow]\nmode = exact\nupdate_interval = auto\n", "leave update_interval out, or write mode = windows"},
+    {"[zenflow]\nmode = windows\n[host]\nmoments_dtype = int8\n", "or windows with topk_ratio = 0"},
+    {"[zenflow]\nmode = mean\ntopk_ratio = 0\n[host]\nmoments_dtype = int8_bfloat16\n", "take exact or windows"},
     {"[zenflow]\npublish_lag = 1\nmode = exact\n", ":2: [zenflow] mode = exact sets publish_lag = 0"},
     {"[zenflow]\npredict = 65\n", "is no choice; allowed: auto | off"},
     {"[zenflow]\ntopk_ratio = -1\n", "topk_ratio = -1 is out of range"},
