@@ -24,7 +24,7 @@
 #include "ranks/groups.h"
 #include "ranks/nodes.h"
 #include "ranks/shards.h"
-#include "replay/affinity.h"
+#include "replay/team.h"
 #include "replay/workers.h"
 #include "state/make.h"
 #include "state/together.h"
@@ -143,7 +143,7 @@ static void free_instance(zf_instance_t *inst) {
     zfi_engine_stop(&inst->engine);
     zfi_claims_drop(inst->claims);
     zfi_run_free(inst->run);
-    zfi_affinity_give(inst->engine.cores);
+    zfi_team_put(inst->engine.team);
     zfi_together_unmap(&inst->engine);
     zfi_engine_close(&inst->engine);
     zfi_rules_free(&inst->engine);
@@ -279,6 +279,16 @@ zf_status_t zfi_create(const zf_create_args_t *given, zf_instance_t **out, zf_er
 
 /* ---- bind -------------------------------------------------------------------------------------------------------- */
 
+/* Instances share workers where none waits for another one's replays: no rank exchanges, and no value waits for the
+ * host's next step. */
+static zf_status_t hire(zfi_engine_t *engine, const zfi_config_t *config, zf_error_t *err) {
+    const zfi_policy_t *policy = &engine->policy;
+    uint32_t n = policy->is_whole ? 0 : zfi_workers_count(config); /* else there never is anything to replay */
+    int is_shared = n && !policy->selects && policy->interval == 1 && policy->lag == 0 && !zfi_has_peers(engine);
+    engine->n_workers = n;
+    return zfi_workers_hire(config, is_shared, n, &engine->team, err);
+}
+
 static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_error_t *err) {
     zfi_param_t *params = NULL;
     zfi_rules_t rules = {0};
@@ -297,16 +307,14 @@ static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_erro
         st = zfi_claims_take(inst, inst->alive, params, n, &inst->claims, err);
     if (!st) /* an instance that this one follows is gone by now */
         st = zfi_auditing_begin(&inst->engine, &inst->engine.config, err);
+    if (!st && !inst->engine.team)
+        st = hire(&inst->engine, &inst->engine.config, err);
     if (st) {
         zfi_claims_drop(inst->claims);
         inst->claims = NULL;
         zfi_params_free(params, n);
         zfi_rules_drop(&inst->engine, &rules);
         return st;
-    }
-    if (!inst->engine.policy.is_whole && !inst->engine.n_workers) { /* else there never is anything to replay */
-        inst->engine.n_workers = zfi_workers_count(&inst->engine.config);
-        inst->engine.cores = zfi_workers_take_cores(&inst->engine.config, inst->engine.n_workers);
     }
     st = zfi_run_new(&inst->engine, params, n, 1, "bind_params", &inst->run, err);
     if (!st) {

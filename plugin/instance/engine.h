@@ -96,7 +96,7 @@ typedef struct zfi_engine {
     int32_t device_type, device_id;
     uint64_t timeout_ns;
     _Atomic uint32_t n_workers; /* bind_params writes it, any thread may ask for statistics */
-    struct zfi_cores *cores; /* of the workers (replay/affinity.h), taken by bind_params; NULL: no worker is pinned */
+    struct zfi_team *team;      /* the workers (replay/team.h), from bind_params on; NULL: there are none */
     zfi_poison_t poison;
     zfi_timelines_t lines;
     zfi_stream_t *own_stream, *down_stream, *up_stream, *enter_stream;

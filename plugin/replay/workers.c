@@ -5,7 +5,9 @@
  * over the prefix that is done. A chunk may not start before the same cohort's previous window is done (it changes the
  * same state), nor before the entering state of the cohort's last choice has been read from it, nor before its place in
  * the ring of values to publish is free; all of that was pushed earlier, so the wait ends. While no close waits for
- * them, workers replay chunks of the step that is being filled (early.h). */
+ * them, workers replay chunks of the step that is being filled (early.h).
+ *
+ * The threads are a team's (team.h), which looks through the queues of all that it works for. */
 #include "replay/workers.h"
 
 #include <inttypes.h>
@@ -13,10 +15,10 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/thread.h"
 #include "replay/affinity.h"
 #include "replay/early.h"
 #include "replay/replay.h"
+#include "replay/team.h"
 
 typedef struct pushed_close {
     zfi_close_t close;
@@ -34,13 +36,13 @@ typedef struct shared {
 } shared_t;
 
 typedef struct zfi_workers {
+    zfi_member_of_team_t member;
+    zfi_team_t *team;
     const zfi_replays_t *of;
     struct zfi_early *early;
     zfi_replay_view_t view;
-    uint32_t n;
-    pthread_t *threads;
-    pthread_mutex_t lock; /* guards all below */
-    pthread_cond_t has_work, has_helped;
+    pthread_mutex_t *lock; /* the team's; guards all below */
+    pthread_cond_t has_helped;
     shared_t shared;
     int is_ending;
     pushed_close_t *ring;
@@ -51,10 +53,12 @@ typedef struct zfi_workers {
     uint64_t *cohort_end; /* [n_cohorts] end job of the newest close of each cohort */
     float *scratch;       /* [n][scratch_elems] of replays that need some */
     uint64_t scratch_elems;
-    uint32_t n_started;
 } zfi_workers_t;
 
+typedef enum { NOTHING, TO_REPLAY, TO_REPLAY_EARLY, TO_HELP } task_t;
+
 typedef struct job {
+    task_t task;
     pushed_close_t *close;
     uint32_t chunk;   /* of the close */
     zfi_part_fn part; /* of what is shared */
@@ -70,29 +74,30 @@ uint32_t zfi_workers_count(const zfi_config_t *config) {
     return cores > 1 ? cores - 1 : 1;
 }
 
-struct zfi_cores *zfi_workers_take_cores(const zfi_config_t *config, uint32_t n) {
+zf_status_t zfi_workers_hire(const zfi_config_t *config, int is_shared, uint32_t n, struct zfi_team **out,
+                             zf_error_t *err) {
     zfi_node_t node = zfi_node_find(getenv);
-    return config->affinity == ZFI_AFFINITY_AUTO ? zfi_affinity_take(&node, n) : NULL;
+    return zfi_team_get(n, config->affinity == ZFI_AFFINITY_AUTO ? &node : NULL, is_shared && !config->threads, out,
+                        err);
 }
-
-typedef enum { TO_END, TO_REPLAY, TO_REPLAY_EARLY, TO_HELP } task_t;
 
 static task_t task_now(const zfi_workers_t *workers) {
     if (workers->shared.fn)
         return TO_HELP;
     if (workers->head != workers->tail)
         return TO_REPLAY;
-    return zfi_early_has_work(workers->early) && !workers->is_ending ? TO_REPLAY_EARLY : TO_END;
+    return zfi_early_has_work(workers->early) && !workers->is_ending ? TO_REPLAY_EARLY : NOTHING;
 }
 
-static task_t take(zfi_workers_t *workers, job_t *out) {
-    task_t task;
-    pthread_mutex_lock(&workers->lock);
-    while ((task = task_now(workers)) == TO_END && !workers->is_ending)
-        pthread_cond_wait(&workers->has_work, &workers->lock);
-    workers->shared.n_helpers += task == TO_HELP;
+/* [under the lock] */
+static int take(void *raw, void *raw_job) {
+    zfi_workers_t *workers = raw;
+    job_t *out = raw_job;
+    _Static_assert(sizeof *out <= ZFI_TEAM_JOB_NBYTES, "a job fits");
+    out->task = task_now(workers);
+    workers->shared.n_helpers += out->task == TO_HELP;
     out->part = workers->shared.fn;
-    if (task == TO_REPLAY) {
+    if (out->task == TO_REPLAY) {
         out->close = &workers->ring[workers->head % workers->ring_size];
         out->chunk = workers->next_chunk++;
         if (workers->next_chunk == out->close->close.n_chunks) {
@@ -100,26 +105,25 @@ static task_t take(zfi_workers_t *workers, job_t *out) {
             workers->next_chunk = 0;
         }
     }
-    pthread_mutex_unlock(&workers->lock);
-    return task;
+    return out->task != NOTHING;
 }
 
 static void finish(zfi_workers_t *workers, const job_t *job) {
     zfi_engine_t *engine = workers->of->engine;
     uint64_t prefix;
-    pthread_mutex_lock(&workers->lock);
+    pthread_mutex_lock(workers->lock);
     int is_last = ++job->close->n_done == job->close->close.n_chunks;
-    pthread_mutex_unlock(&workers->lock);
+    pthread_mutex_unlock(workers->lock);
     if (is_last)
         zfi_replay_count(&workers->view, &job->close->close);
-    pthread_mutex_lock(&workers->lock);
+    pthread_mutex_lock(workers->lock);
     workers->is_done[(job->close->close.first_job + job->chunk) % workers->n_flags] = 1;
     while (workers->is_done[workers->prefix % workers->n_flags]) {
         workers->is_done[workers->prefix % workers->n_flags] = 0;
         workers->prefix++;
     }
     prefix = workers->prefix;
-    pthread_mutex_unlock(&workers->lock);
+    pthread_mutex_unlock(workers->lock);
     zfi_timeline_signal(&engine->lines.jobs, prefix);
     if (zfi_early_has_work(workers->early))
         zfi_workers_wake(workers);
@@ -196,85 +200,77 @@ static void take_parts(shared_t *shared, zfi_part_fn fn) {
 
 static void help(zfi_workers_t *workers, zfi_part_fn fn) {
     take_parts(&workers->shared, fn);
-    pthread_mutex_lock(&workers->lock);
+    pthread_mutex_lock(workers->lock);
     workers->shared.fn = NULL;
     if (--workers->shared.n_helpers == 0)
         pthread_cond_signal(&workers->has_helped);
-    pthread_mutex_unlock(&workers->lock);
+    pthread_mutex_unlock(workers->lock);
 }
 
 void zfi_workers_share(zfi_workers_t *workers, uint32_t n, zfi_part_fn fn, void *arg) {
     shared_t *shared = &workers->shared;
-    pthread_mutex_lock(&workers->lock);
+    pthread_mutex_lock(workers->lock);
     shared->fn = fn;
     shared->arg = arg;
     shared->n = n;
     atomic_store(&shared->next, 0);
-    pthread_cond_broadcast(&workers->has_work);
-    pthread_mutex_unlock(&workers->lock);
+    zfi_team_call(workers->team);
+    pthread_mutex_unlock(workers->lock);
     take_parts(shared, fn);
-    pthread_mutex_lock(&workers->lock);
+    pthread_mutex_lock(workers->lock);
     shared->fn = NULL; /* who wakes late has come for nothing */
     while (shared->n_helpers)
-        pthread_cond_wait(&workers->has_helped, &workers->lock);
-    pthread_mutex_unlock(&workers->lock);
+        pthread_cond_wait(&workers->has_helped, workers->lock);
+    pthread_mutex_unlock(workers->lock);
 }
 
-static void *work(void *raw) {
+static int is_idle(void *raw) { return task_now(raw) == NOTHING; }
+
+static void run(void *raw, void *raw_job, uint32_t thread) {
     zfi_workers_t *workers = raw;
-    job_t job;
-    pthread_mutex_lock(&workers->lock);
-    float *scratch = workers->scratch ? workers->scratch + workers->n_started * workers->scratch_elems : NULL;
-    workers->n_started++;
-    pthread_mutex_unlock(&workers->lock);
-    zfi_fp_mode_ieee();
-    for (task_t task = take(workers, &job); task != TO_END; task = take(workers, &job)) {
-        if (task == TO_HELP)
-            help(workers, job.part);
-        else if (task == TO_REPLAY_EARLY)
-            zfi_early_run(workers->early);
-        else if (run_job(workers, &job, scratch) == ZF_OK)
-            finish(workers, &job); /* else the instance is poisoned */
-    }
-    return NULL;
+    job_t *job = raw_job;
+    float *scratch = workers->scratch ? workers->scratch + thread * workers->scratch_elems : NULL;
+    if (job->task == TO_HELP)
+        help(workers, job->part);
+    else if (job->task == TO_REPLAY_EARLY)
+        zfi_early_run(workers->early);
+    else if (run_job(workers, job, scratch) == ZF_OK)
+        finish(workers, job); /* else the instance is poisoned */
 }
 
 void zfi_workers_wake(zfi_workers_t *workers) {
-    pthread_mutex_lock(&workers->lock);
-    pthread_cond_broadcast(&workers->has_work);
-    pthread_mutex_unlock(&workers->lock);
+    pthread_mutex_lock(workers->lock);
+    zfi_team_call(workers->team);
+    pthread_mutex_unlock(workers->lock);
 }
 
 void zfi_workers_push(zfi_workers_t *workers, const zfi_close_t *close) {
     if (close->n_chunks == 0)
         return;
-    pthread_mutex_lock(&workers->lock);
+    pthread_mutex_lock(workers->lock);
     pushed_close_t *pushed = &workers->ring[workers->tail++ % workers->ring_size];
     pushed->close = *close;
     pushed->n_done = 0;
     pushed->after_job = workers->cohort_end[close->cohort];
     workers->cohort_end[close->cohort] = close->first_job + close->n_chunks;
-    pthread_cond_broadcast(&workers->has_work);
-    pthread_mutex_unlock(&workers->lock);
+    zfi_team_call(workers->team);
+    pthread_mutex_unlock(workers->lock);
 }
 
 void zfi_workers_restart(zfi_workers_t *workers, uint64_t next_job) {
-    pthread_mutex_lock(&workers->lock);
+    pthread_mutex_lock(workers->lock);
     workers->prefix = next_job;
     memset(workers->is_done, 0, workers->n_flags);
     memset(workers->cohort_end, 0, workers->of->plan->n_cohorts * sizeof *workers->cohort_end);
-    pthread_mutex_unlock(&workers->lock);
+    pthread_mutex_unlock(workers->lock);
 }
 
 static void free_workers(zfi_workers_t *workers) {
-    free(workers->threads);
     free(workers->ring);
     free(workers->is_done);
     free(workers->cohort_end);
     free(workers->scratch);
-    pthread_cond_destroy(&workers->has_work);
     pthread_cond_destroy(&workers->has_helped);
-    pthread_mutex_destroy(&workers->lock);
     free(workers);
 }
 
@@ -283,23 +279,19 @@ static zfi_workers_t *new_workers(const zfi_replays_t *of, struct zfi_early *ear
     zfi_workers_t *workers = calloc(1, sizeof *workers);
     if (!workers)
         return NULL;
-    pthread_mutex_init(&workers->lock, NULL);
-    pthread_cond_init(&workers->has_work, NULL);
     pthread_cond_init(&workers->has_helped, NULL);
     workers->of = of;
     workers->early = early;
     zfi_replay_view(of, &workers->view);
     workers->ring_size = n_ahead * of->plan->n_cohorts;
     workers->n_flags = n_ahead * of->plan->n_chunks;
-    workers->threads = calloc(n, sizeof *workers->threads);
     workers->ring = calloc(workers->ring_size, sizeof *workers->ring);
     workers->is_done = calloc(workers->n_flags, 1);
     workers->cohort_end = calloc(of->plan->n_cohorts, sizeof *workers->cohort_end);
     workers->scratch_elems = zfi_replay_scratch(&workers->view, of->plan->chunk_nbytes / 2);
     if (workers->scratch_elems)
         workers->scratch = calloc(n * workers->scratch_elems, sizeof(float));
-    if (workers->threads && workers->ring && workers->is_done && workers->cohort_end &&
-        (workers->scratch || !workers->scratch_elems))
+    if (workers->ring && workers->is_done && workers->cohort_end && (workers->scratch || !workers->scratch_elems))
         return workers;
     free_workers(workers);
     return NULL;
@@ -307,22 +299,14 @@ static zfi_workers_t *new_workers(const zfi_replays_t *of, struct zfi_early *ear
 
 zf_status_t zfi_workers_start(const zfi_replays_t *replays, struct zfi_early *early, uint32_t n, zfi_workers_t **out,
                               zf_error_t *err) {
-    zfi_thread_why_t why;
+    static const zfi_team_ops_t ops = {take, run, is_idle};
     zfi_workers_t *workers = new_workers(replays, early, n);
     if (!workers)
         return zfi_error(err, ZF_ERR_MEMORY, "workers", "no memory for %u workers", n);
-    for (uint32_t i = 0; i < n; i++) {
-        int rc = zfi_thread_start(&workers->threads[i], "zf-worker", work, workers);
-        if (rc) {
-            zfi_thread_why(rc, &why);
-            zfi_workers_stop(workers);
-            return zfi_error_scoped(err, ZF_ERR_MEMORY, ZF_SCOPE_CALL, rc, "workers",
-                                    "cannot start worker %u of %u: %s; raise that, or set [host] threads lower", i + 1,
-                                    n, why.text);
-        }
-        workers->n++;
-    }
-    zfi_affinity_pin(replays->engine->cores, workers->threads, n);
+    workers->team = replays->engine->team;
+    workers->lock = zfi_team_lock(workers->team);
+    workers->member = (zfi_member_of_team_t){.ops = &ops, .of = workers};
+    zfi_team_join(workers->team, &workers->member);
     *out = workers;
     return ZF_OK;
 }
@@ -330,11 +314,9 @@ zf_status_t zfi_workers_start(const zfi_replays_t *replays, struct zfi_early *ea
 void zfi_workers_stop(zfi_workers_t *workers) {
     if (!workers)
         return;
-    pthread_mutex_lock(&workers->lock);
+    pthread_mutex_lock(workers->lock);
     workers->is_ending = 1;
-    pthread_cond_broadcast(&workers->has_work);
-    pthread_mutex_unlock(&workers->lock);
-    for (uint32_t i = 0; i < workers->n; i++)
-        pthread_join(workers->threads[i], NULL);
+    pthread_mutex_unlock(workers->lock);
+    zfi_team_leave(workers->team, &workers->member);
     free_workers(workers);
 }

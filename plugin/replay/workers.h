@@ -8,15 +8,18 @@
  * cores that the process may use (affinity mask, cgroup quota), less one for the trainer; at least one. */
 uint32_t zfi_workers_count(const zfi_config_t *config);
 
-/* [control] Takes cores for n workers, as [host] affinity says (affinity.h); they are given back with
- * zfi_affinity_give. */
-struct zfi_cores *zfi_workers_take_cores(const zfi_config_t *config, uint32_t n);
+/* [control] n threads (team.h), with cores as [host] affinity says. is_shared: of all such instances of the process,
+ * where the configuration leaves their number to us; none of these may wait for another one's replays. They are given
+ * back with zfi_team_put. ZF_ERR_MEMORY where a thread cannot be started: none is left running. */
+zf_status_t zfi_workers_hire(const zfi_config_t *config, int is_shared, uint32_t n, struct zfi_team **out,
+                             zf_error_t *err);
 
-/* [control] Starts n of them, on the engine's cores as far as there are; early: what they may do before a step closes,
- * or NULL. ZF_ERR_MEMORY where a thread cannot be started: none is left running. */
+/* [control] From now on the engine's n workers work for these; early: what they may do before a step closes, or NULL.
+ */
 zf_status_t zfi_workers_start(const zfi_replays_t *replays, struct zfi_early *early, uint32_t n,
                               struct zfi_workers **out, zf_error_t *err);
-/* [control] Ends them after the work that was pushed (or at once if poisoned). NULL is legal. */
+/* [control] Returns after the work that was pushed (or at once if poisoned); threads that no other instance has end.
+ * NULL is legal. */
 void zfi_workers_stop(struct zfi_workers *workers);
 
 /* [the device stream's thread] As zfi_share_fn (kernels/launch.h): workers that have nothing to replay lend a hand. */

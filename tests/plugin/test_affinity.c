@@ -221,7 +221,7 @@ ZT_TEST(instances_take_different_cores) {
         zt_rig_end(&rigs[i]);
 }
 
-/* A run that is built beside another one, as a load does, works on the same cores. */
+/* A run that is built beside another one, as a load does, is worked for by the same threads. */
 ZT_TEST(the_cores_are_the_instance_s) {
     zt_rig_t rig;
     zf_state_args_t args = {.struct_size = sizeof args, .path = zt_path("checkpoint")};
@@ -231,8 +231,7 @@ ZT_TEST(the_cores_are_the_instance_s) {
     const zf_state_ext_t *state = rig.zf->get_extension(ZF_EXT_STATE);
     ck_assert_int_eq(state->save(rig.inst, &args, NULL, &rig.err), ZF_OK);
     ck_assert_int_eq(state->load(rig.inst, &args, NULL, &rig.err), ZF_OK);
-    ck_assert_uint_eq(n_pins, 6);
-    ck_assert_int_eq(memcmp(pins + 3, pins, 3 * sizeof *pins), 0);
+    ck_assert_uint_eq(n_pins, 3);
     zt_rig_end(&rig);
 }
 
