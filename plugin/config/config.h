@@ -42,6 +42,8 @@ static inline uint64_t zfi_config_warm_up(const zfi_config_t *config) {
     return zfi_config_selects(config) ? config->full_warm_up_rounds : 0;
 }
 
+/* [any-thread] Whether nothing is open, due or selected between two steps. */
+int zfi_config_is_each_step_exact(const zfi_config_t *config);
 /* [any-thread] Of a settled configuration. */
 zfi_policy_t zfi_config_policy(const zfi_config_t *config);
 

@@ -19,6 +19,10 @@ uint32_t zfi_config_predict(const zfi_config_t *config) {
     return late < ZFI_PREDICT_MOST ? late : ZFI_PREDICT_MOST;
 }
 
+int zfi_config_is_each_step_exact(const zfi_config_t *config) {
+    return config->update_interval == 1 && config->publish_lag == 0 && !zfi_config_selects(config);
+}
+
 zfi_policy_t zfi_config_policy(const zfi_config_t *config) {
     zfi_policy_t out = {zfi_config_defers_nothing(config), zfi_config_selects(config), ZFI_PUBLISHED_AT_STEP,
                         config->update_interval, config->publish_lag};

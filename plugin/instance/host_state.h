@@ -10,8 +10,10 @@ enum { ZFI_NO_PIECE = -1 };
 typedef struct zfi_chunk_state {
     float *w;                /* [n_room], which the chunk's elements are first of */
     unsigned char *m, *v;    /* moments as the chunk says; NULL where the rule has none */
+    unsigned char *visible;  /* of a spare alone: the values to publish, until its replay is confirmed */
     uint32_t n_room;         /* elements */
     uint64_t m_room, v_room; /* bytes */
+    uint64_t visible_room;   /* bytes; a spare keeps it, exchanged with a chunk or not */
 } zfi_chunk_state_t;
 
 /* The host's optimizer state; written by workers, each a chunk at a time, and while the run rests by what reads and
@@ -22,7 +24,7 @@ typedef struct zfi_host_state {
     zfi_chunk_state_t *spares; /* [n_spares] each as large as a chunk */
     uint32_t n_spares;
     uint32_t *n;                 /* [plan.n_counts] applied updates */
-    unsigned char *published;    /* a ring, [max_close_chunks][publish_piece_nbytes]: publications on their way up */
+    unsigned char *published;    /* a ring, [n_value_places][publish_piece_nbytes]: publications on their way up */
     zf_matrix_update_t *updates; /* [plan.n_whole] what the host's function of whole matrices is given */
 } zfi_host_state_t;
 

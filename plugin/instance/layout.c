@@ -46,16 +46,18 @@ static uint64_t moment_room(const zfi_chunk_t *chunk, zfi_moment_t which) {
     return (nbytes + LINE_NBYTES - 1) / LINE_NBYTES * LINE_NBYTES;
 }
 
-/* Each with room for one of the chunks, at equal distances, so that chunks of every size find theirs. */
+/* Each with room for one of the chunks and its values, at equal distances, so that chunks of every size find theirs. */
 static void lay_out_spares(const zfi_plan_t *plan, uint32_t n_moments, zfi_host_state_t *hs, zfi_arena_t *arena) {
     hs->spares = zfi_arena_take(arena, hs->n_spares, sizeof *hs->spares);
     for (uint32_t i = 0; i < hs->n_spares; i++) {
         const zfi_chunk_t *chunk = &plan->chunks[(uint64_t)i * plan->n_chunks / hs->n_spares];
         zfi_chunk_state_t spare = {
             .n_room = chunk->n_elems, .m_room = moment_room(chunk, ZFI_M), .v_room = moment_room(chunk, ZFI_V)};
+        spare.visible_room = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
         spare.w = zfi_arena_take(arena, spare.n_room, sizeof(float));
         spare.m = take_moment(n_moments, arena, ZFI_M, spare.m_room);
         spare.v = take_moment(n_moments, arena, ZFI_V, spare.v_room);
+        spare.visible = zfi_arena_take(arena, spare.visible_room, 1);
         if (hs->spares)
             hs->spares[i] = spare;
     }
@@ -213,7 +215,7 @@ static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) 
                                        run->slots.n_tables * sizeof *run->slots.tables);
     out->host_slots_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
-    run->hs.published = zfi_arena_take(arena, plan->max_close_chunks, plan->publish_piece_nbytes);
+    run->hs.published = zfi_arena_take(arena, plan->n_value_places, plan->publish_piece_nbytes);
     out->host_publish_nbytes = arena->used_nbytes - before;
     run->hs.updates = zfi_arena_take(arena, plan->n_whole, sizeof *run->hs.updates);
     lay_out_clocks(run, arena);

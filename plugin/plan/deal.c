@@ -62,6 +62,13 @@ static void list_cohorts(zfi_plan_t *plan) {
 
 enum { SLOT_ALIGN = 64, CACHE_SETS = 4096 };
 
+/* One rank whose every step is exact: a step's replays are over before the next gradients come, as the host has read
+ * the values, or waited. Where they are not (a parameter that was not fetched), the gradient waits where it was
+ * delivered. Several ranks do not wait for one another's replays. */
+static int has_one_slot(const zfi_plan_t *plan, const zfi_config_t *config) {
+    return zfi_config_is_each_step_exact(config) && !plan->slices;
+}
+
 /* Slots that a cohort holds while the gradients of a step arrive, in the steady state, when the cohort that closed at
  * the step before is still being replayed: cohort c, which closed last `age` steps ago, holds age slots; the youngest
  * also its old window. */
@@ -90,6 +97,9 @@ static uint64_t peak_of(const zfi_plan_t *plan, const zfi_config_t *config, cons
     uint64_t all = 0, always;
     for (uint32_t c = 0; c < plan->n_cohorts; c++)
         all += weight[c];
+    *mean = (double)all;
+    if (has_one_slot(plan, config))
+        return all;
     if (!config->is_interval_auto)
         return clocked_peak(plan, config->update_interval, weight, 2 * all, mean); /* 2: warm-up */
     always = (config->update_interval + 1) * all; /* windows that data closes: all of them full, and one step more */
@@ -182,6 +192,24 @@ static zf_status_t plan_pool(zfi_plan_t *plan, const zfi_config_t *config) {
     return st;
 }
 
+/* ---- values on their way up -------------------------------------------------------------------------------------- */
+
+enum { PASSING_NBYTES = 64 << 20, PASSING_SHARE = 4, PASSING_BUCKETS = 4 };
+
+/* Places for the values of a close, until they have gone up. Where they go up in their own step, in order and waiting
+ * for nothing but replays, a part of all is enough: a worker waits for a place, and no bucket for one that comes after
+ * it. */
+static void count_places(zfi_plan_t *plan, const zfi_config_t *config) {
+    uint64_t least = (uint64_t)PASSING_BUCKETS * plan->bucket_chunks, n = plan->max_close_chunks / PASSING_SHARE;
+    plan->n_value_places = plan->max_close_chunks;
+    if (zfi_config_policy(config).published != ZFI_PUBLISHED_AT_STEP || !plan->publish_piece_nbytes)
+        return;
+    if (n > PASSING_NBYTES / plan->publish_piece_nbytes)
+        n = PASSING_NBYTES / plan->publish_piece_nbytes;
+    n = n > least ? n : least;
+    plan->n_value_places = n < plan->max_close_chunks ? (uint32_t)n : plan->max_close_chunks;
+}
+
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_plan_deal(zfi_plan_t *plan, const zfi_config_t *config) {
@@ -198,5 +226,6 @@ zf_status_t zfi_plan_deal_chunks(zfi_plan_t *plan, const zfi_config_t *config) {
     list_cohorts(plan);
     if (config->is_interval_auto)
         plan->max_close_chunks = plan->n_chunks; /* all cohorts may be ready at one step */
+    count_places(plan, config);
     return plan_pool(plan, config);
 }

@@ -136,6 +136,7 @@ typedef struct zfi_plan {
     /* 0 where nothing is deferred: */
     uint32_t publish_piece_nbytes;           /* of a staged chunk on its way up */
     uint32_t max_close_chunks;               /* most chunks that close at one step and wait to be published */
+    uint32_t n_value_places;                 /* of the host's ring of values on their way up; at least four buckets */
     uint32_t bucket_chunks, ring_chunks;     /* published together; in the device's ring */
     uint64_t n_elems;                        /* trainable, without padding */
     uint64_t n_state_elems;                  /* elements that the host has, with padding */

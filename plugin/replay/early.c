@@ -225,11 +225,14 @@ void zfi_early_drop(zfi_early_t *early) {
 
 /* ---- the workers ------------------------------------------------------------------------------------------------- */
 
+static uint64_t visible_nbytes(const zfi_chunk_t *chunk) { return chunk->n_elems * zfi_dtype_nbytes(chunk->dtype); }
+
 static int has_room(const zfi_early_t *early, uint32_t spare, uint32_t chunk) {
     const zfi_chunk_state_t *room = &early->of->host->spares[spare];
     const zfi_chunk_t *need = &early->of->plan->chunks[chunk];
     return room->n_room >= need->n_elems && room->m_room >= zfi_moment_nbytes(need->moments, ZFI_M, need->n_elems) &&
-           room->v_room >= zfi_moment_nbytes(need->moments, ZFI_V, need->n_elems);
+           room->v_room >= zfi_moment_nbytes(need->moments, ZFI_V, need->n_elems) &&
+           room->visible_room >= visible_nbytes(need);
 }
 
 /* The place in the list of the smallest spare with room for a chunk, or n_free. */
@@ -351,28 +354,19 @@ static int await_gradients(zfi_early_t *early) {
            zfi_timeline_wait(&early->of->engine->lines.down, before, ZFI_SLICE_NS, NULL) == ZF_OK;
 }
 
-/* Where the place of its values is not free yet, which may depend on the host, there is no early replay. */
-static int has_place(const zfi_early_t *early, uint64_t p) {
-    uint64_t ring = early->of->plan->max_close_chunks;
-    return p < ring || zfi_timeline_now(&early->of->engine->lines.up) >= p - ring + 1;
-}
-
 static int replay(zfi_early_t *early, const early_job_t *job, zfi_replayed_t *out) {
-    const zfi_plan_t *plan = early->of->plan;
     const zfi_host_state_t *host = early->of->host;
     zfi_engine_t *engine = early->of->engine;
     const zfi_chunk_state_t *spare = &host->spares[job->spare];
     zfi_replay_view_t view = early->view;
-    uint64_t p = job->close.first_job + plan->chunks[job->chunk].place, start, began;
+    uint64_t start, began;
     zfi_replay_target_t target = {
         .w = spare->w,
         .m = spare->m,
         .v = spare->v,
-        .visible = host->published + p % plan->max_close_chunks * plan->publish_piece_nbytes,
+        .visible = spare->visible,
         .from = &host->chunks[job->chunk],
     };
-    if (!has_place(early, p))
-        return 0;
     view.expected = &job->row;
     start = zfi_now_ns();
     began = zfi_trace_begin(engine->trace);
@@ -404,14 +398,31 @@ static int is_as_expected(const zfi_early_t *early, const result_t *result, cons
            memcmp(&scalars->s, &result->s, sizeof scalars->s) == 0;
 }
 
-static void exchange(zfi_chunk_state_t *a, zfi_chunk_state_t *b) {
-    zfi_chunk_state_t was = *a;
-    *a = *b;
-    *b = was;
+/* The places of the state; that of a spare's values stays with it. */
+static void exchange(zfi_chunk_state_t *chunk, zfi_chunk_state_t *spare) {
+    zfi_chunk_state_t was = *chunk;
+    *chunk = *spare;
+    was.visible = spare->visible;
+    was.visible_room = spare->visible_room;
+    chunk->visible = NULL;
+    chunk->visible_room = 0;
+    *spare = was;
 }
 
-int zfi_early_take(zfi_early_t *early, const zfi_close_t *close, uint32_t chunk, zfi_replayed_t *out) {
+/* Copies the values of a confirmed replay to where they go up from, and gives its spare back. Without the lock: nobody
+ * else has the spare. */
+static void take_values(zfi_early_t *early, uint32_t number, uint32_t spare, unsigned char *visible) {
+    const zfi_chunk_t *chunk = &early->of->plan->chunks[number];
+    memcpy(visible, early->of->host->spares[spare].visible, visible_nbytes(chunk));
+    pthread_mutex_lock(&early->lock);
+    early->free[early->n_free++] = spare;
+    pthread_mutex_unlock(&early->lock);
+}
+
+int zfi_early_take(zfi_early_t *early, const zfi_close_t *close, uint32_t chunk, unsigned char *visible,
+                   zfi_replayed_t *out) {
     int is_taken = 0;
+    uint32_t spare = 0;
     if (!early)
         return 0;
     result_t *result = &early->results[chunk];
@@ -422,12 +433,15 @@ int zfi_early_take(zfi_early_t *early, const zfi_close_t *close, uint32_t chunk,
     if (is_taken) {
         exchange(&early->of->host->chunks[chunk], &early->of->host->spares[result->spare]);
         *out = result->replayed;
-        give_up(early, result); /* the former state */
+        result->phase = NOTHING;
+        spare = result->spare;
         early->n_taken++;
         atomic_fetch_add(&early->of->engine->count.early_taken, 1);
     } else if (result->phase == DONE) {
         lose(early, result);
     }
     pthread_mutex_unlock(&early->lock);
+    if (is_taken)
+        take_values(early, chunk, spare, visible);
     return is_taken;
 }

@@ -131,7 +131,7 @@ static void finish(zfi_workers_t *workers, const job_t *job) {
 
 static zf_status_t wait_for_inputs(zfi_engine_t *engine, const zfi_plan_t *plan, const pushed_close_t *pushed,
                                    uint64_t p) {
-    uint64_t ring = plan->max_close_chunks;
+    uint64_t ring = plan->n_value_places;
     zf_status_t st = zfi_wait(engine, &engine->lines.down, pushed->close.step, NULL);
     if (!st)
         st = zfi_wait(engine, &engine->lines.jobs, pushed->after_job, NULL);
@@ -155,7 +155,7 @@ static void poison_nonfinite(const zfi_replays_t *of, const zfi_close_t *close, 
 /* A chunk's state, and the place of publication p. */
 static zfi_replay_target_t target_of(const zfi_replays_t *of, uint32_t number, uint64_t p, float *scratch) {
     const zfi_chunk_state_t *state = &of->host->chunks[number];
-    uint64_t place = p % of->plan->max_close_chunks;
+    uint64_t place = p % of->plan->n_value_places;
     return (zfi_replay_target_t){.w = state->w,
                                  .m = state->m,
                                  .v = state->v,
@@ -178,7 +178,7 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
     target = target_of(of, number, p, scratch); /* not before: the close before may have exchanged its places */
     start = zfi_now_ns();
     began = zfi_trace_begin(engine->trace);
-    if (zfi_early_take(workers->early, close, number, &replayed))
+    if (zfi_early_take(workers->early, close, number, target.visible, &replayed))
         target.w = of->host->chunks[number].w; /* exchanged */
     else
         st = zfi_replay_chunk(&workers->view, close, number, &target, &replayed);

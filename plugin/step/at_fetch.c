@@ -95,7 +95,7 @@ static void merge_from_host(zfi_publishing_t *publishing, const part_t *part) {
         args.place_nbytes = 0;
         zfi_list_add(list, zfi_op_wait(&engine->lines.jobs, job, &engine->count.stall_replay_ns));
         zfi_list_copy(list, ZFI_OP_UP, publishing->dev->scratch,
-                      publishing->host->published + p % plan->max_close_chunks * plan->publish_piece_nbytes, nbytes);
+                      publishing->host->published + p % plan->n_value_places * plan->publish_piece_nbytes, nbytes);
         zfi_list_add(list, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
         atomic_fetch_add(&engine->count.up_publish_nbytes, nbytes);
         end_part(publishing, &one);

@@ -329,4 +329,33 @@ ZT_TEST(flush_while_a_step_is_filled) {
     zt_jobs_end(&ranks);
 }
 
+/* ---- places ------------------------------------------------------------------------------------------------------ */
+
+/* Matrices that have more values than places for them on their way up, and one place for each gradient; of the groups
+ * of `shapes`. */
+static void run_in_few_places(const char *config) {
+    static const zt_shape_t large[] = {{.rows = 1300, .cols = 1000, .home = ZF_HOME_HOST},
+                                       {.rows = 1000, .cols = 700, .group = 1, .is_bf16 = 1, .home = ZF_HOME_HOST},
+                                       {.rows = 130, .home = ZF_HOME_HOST}};
+    zt_rig_make(&rig, large, 3, config, 0);
+    ck_assert_uint_lt(rig.inst->run->plan.n_value_places, rig.inst->run->plan.max_close_chunks);
+    for (uint32_t l = 0; l < rig.inst->run->plan.n_layers; l++)
+        ck_assert_uint_eq(rig.inst->run->plan.layers[l].n_pieces, 1);
+    for (int i = 0; i < 4; i++) {
+        ZT_OK(&rig, zt_rig_announce(&rig));
+        deliver(&rig);
+        update(&rig);
+        zt_rig_finish_step(&rig);
+        zt_rig_check_visible(&rig);
+        zt_rig_check_export(&rig);
+    }
+    zt_rig_end_flushed(&rig);
+}
+
+ZT_TEST(few_places) {
+    run_in_few_places(EXACT);
+    run_in_few_places(EXACT "early_mib = 1\n");
+    run_in_few_places(EXACT "early_mib = 0\n");
+}
+
 ZT_SUITE("early")
