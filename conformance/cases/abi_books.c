@@ -270,6 +270,47 @@ static void probe_level(abi_rig_t *rig) {
               n_unasked);
 }
 
+static unsigned n_warned;
+static const char *warned_word;
+
+static void on_warning(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *msg,
+                       uint64_t len) {
+    char text[1024];
+    (void)ctx, (void)component, (void)file, (void)line;
+    snprintf(text, sizeof text, "%.*s", (int)(len < 1000 ? len : 1000), msg);
+    n_warned += level <= ZF_LOG_WARN && strstr(text, warned_word) != NULL;
+}
+
+static void is_warned(abi_rig_t *rig, const char *what) {
+    abi_check(rig->probe, ABI_RULE_BOOKS, n_warned > 0, "%s: the log does not say so", what);
+    n_warned = 0;
+}
+
+/* A key without effect, updates that destroy loses, flags of destroy that are not known. */
+static void probe_warnings(abi_rig_t *rig) {
+    static const char idle[] = "[zenflow]\nmode = exact\ntopk_ratio = 0.2\n";
+    const zf_destroy_args_t unknown = {.struct_size = sizeof unknown, .flags = 1u << 30};
+    rig->host.table.log = on_warning;
+    warned_word = "FLUSH";
+    if (!abi_rig_start(rig, ABI_ACTIVE))
+        return;
+    n_warned = 0;
+    abi_rig_end(rig);
+    is_warned(rig, "destroy loses the updates of an open window");
+    if (!abi_rig_start(rig, ABI_BOUND))
+        return;
+    n_warned = 0;
+    warned_word = "0x40000000";
+    ABI_CALL(rig, (rig->table->destroy(rig->instance, &unknown), ZF_OK));
+    rig->instance = NULL;
+    is_warned(rig, "destroy has a flag that is not known");
+    warned_word = "topk_ratio";
+    rig->create.config_text = idle;
+    rig->create.config_text_nbytes = strlen(idle);
+    if (abi_rig_start(rig, ABI_BOUND))
+        is_warned(rig, "topk_ratio has no effect in exact");
+}
+
 /* ---- the table of zf.stats/1 ------------------------------------------------------------------------------------- */
 
 static int is_name(const char *name) {
@@ -377,6 +418,7 @@ const abi_row_t abi_books_rows[] = {{"counters of a run", ABI_OPEN, 1, probe_run
                                     {"layout", ABI_CREATED, 1, probe_layout},
                                     {"effective configuration", ABI_BOUND, 1, probe_config},
                                     {"overrides", ABI_OPEN, 1, probe_overrides},
+                                    {"warnings", ABI_OPEN, 1, probe_warnings},
                                     {"level of the log", ABI_OPEN, 1, probe_level},
                                     {"counters", ABI_ACTIVE, 0, probe_counters},
                                     {NULL, ABI_OPEN, 0, NULL}};

@@ -284,6 +284,8 @@ static void run_failing_rule(abi_rig_t *rig) {
               st == ZF_ERR_RULE && rig->err.native_code == 77 && rig->err.scope == ZF_SCOPE_INSTANCE,
               "a rule that returns 77: returned %d, native_code %lld, scope %d: %.200s", st,
               (long long)rig->err.native_code, rig->err.scope, rig->err.message);
+    st = ABI_CALL(rig, rig->table->poll(rig->instance, NULL, &rig->err));
+    abi_check(rig->probe, ABI_RULE_ELEMENTS, st < 0, "poll of an instance that has ended returned %d", st);
 }
 
 /* ---- what is announced ------------------------------------------------------------------------------------------- */

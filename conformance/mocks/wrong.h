@@ -55,6 +55,7 @@ void wrong_break_sentence(zf_plugin_t *table);
 const void *wrong_break_table(const char *id, const void *table);
 void wrong_break_again(zf_plugin_t *table);
 const void *wrong_break_table_again(const char *id, const void *table);
+void wrong_break_third(zf_plugin_t *table);
 
 /* What a learning rate is multiplied with: 1, but where the file itself is wrong (wrong_file.c). */
 float wrong_rate(void);

@@ -258,4 +258,5 @@ void wrong_break_sentence(zf_plugin_t *table) {
     if (IS(describes_old_abi))
         table->describe = describe;
     wrong_break_again(table);
+    wrong_break_third(table);
 }
