@@ -237,7 +237,8 @@ void zx_run_save_point(zx_run_t *run) {
     is_moving = zx_run_is_moving(run) && place != AS_IT_IS;
     if (place != AS_IT_IS || run->c->law == 4)
         zo_loaded(run->oracle);
-    if (is_released && (place == SAME_INSTANCE || place == AS_IT_IS || keeps_open)) /* some are destroyed as they are */
+    /* FLUSH comes with resume, and a set that freezes a parameter shows it. Others are destroyed as they are. */
+    if (is_released && (place == SAME_INSTANCE || place == AS_IT_IS || keeps_open || is_moving))
         zx_run_resume(run);
     go_on(run, place, is_moving);
 }
