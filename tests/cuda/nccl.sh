@@ -149,7 +149,7 @@ if [ "$only" != faults ]; then
     [ $short -eq 1 ] || conforms 4 --groups 2 FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000
 fi
 [ "$only" != conforms ] || exit $failed
-sixth="gathering of values, bucket 0, step 2" # the exchange that the case begins in the sixth place
+sixth="gathering of values, bucket 1, step 1" # the exchange that the case begins in the sixth place
 says "stands still" "0 1 2" "every rank waits, but the $sixth has not ended within 5250 ms" \
     FAKENCCL_FAULT=1:late:6
 says dead "0 2" "rank 1 has not come to the $sixth within 5250 ms" FAKENCCL_FAULT=1:die:6
