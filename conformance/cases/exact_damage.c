@@ -2,6 +2,7 @@
 /* exact_damage.c - see exact_damage.h. */
 #include "exact_damage.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,9 +42,12 @@ static int choose_file(const char *dir_path, uint32_t number, char *out, size_t 
     return is_found ? 0 : -1;
 }
 
+/* Not to the same letter in the other case: a checksum in the index is a number in hexadecimal digits. */
 static int change_byte(const char *path, long at, int bit) {
     FILE *file = fopen(path, "r+b");
     int byte = file && fseek(file, at, SEEK_SET) == 0 ? fgetc(file) : EOF, is_changed = 0;
+    if (bit == 32 && isalpha(byte))
+        bit = 16;
     if (byte != EOF)
         is_changed = fseek(file, at, SEEK_SET) == 0 && fputc(byte ^ bit, file) != EOF;
     return file && fclose(file) == 0 && is_changed ? 0 : -1;
