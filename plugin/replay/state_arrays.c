@@ -114,6 +114,24 @@ typedef struct part {
     uint64_t at; /* of a run: the element that is wanted first; the runs before it are left behind */
 } part_t;
 
+/* Values of runs, of which `from` is the first; a few runs at a time are read. */
+static zf_status_t get_of_runs(const part_t *part, const void *from, uint64_t n, float *out) {
+    enum { AT_ONCE = 32 };
+    zfi_run8_t runs[AT_ONCE];
+    const zfi_run8_t *next = from;
+    zf_status_t st = ZF_OK;
+    for (uint64_t done = 0, at = part->at, m; done < n && !st; done += m, at = 0) {
+        uint64_t room = AT_ONCE * ZFI_RUN - at;
+        m = n - done < room ? n - done : room;
+        uint64_t n_runs = (at + m + ZFI_RUN - 1) / ZFI_RUN;
+        st = copy(part->side->engine, part->matrix->is_resident, next, n_runs * sizeof *runs, runs);
+        if (!st)
+            zfi_moments_get(ZFI_MOMENTS_INT8, moment_of(part->array), runs, at, m, out + done);
+        next += n_runs;
+    }
+    return st;
+}
+
 /* Values of two bytes arrive in the second half of `out`: none is overwritten before it was read. */
 static zf_status_t get(const part_t *part, const void *from, uint64_t n, float *out) {
     uint16_t *bits = (uint16_t *)(void *)out + n;
@@ -122,10 +140,8 @@ static zf_status_t get(const part_t *part, const void *from, uint64_t n, float *
         memset(out, 0, n * sizeof *out);
         return ZF_OK;
     }
-    if (is_in_runs(part->matrix, part->array)) {
-        zfi_moments_get(ZFI_MOMENTS_INT8, moment_of(part->array), from, part->at, n, out);
-        return ZF_OK;
-    }
+    if (is_in_runs(part->matrix, part->array))
+        return get_of_runs(part, from, n, out);
     if (dtype_of(part->matrix, part->array) == ZFI_F32)
         return copy(part->side->engine, is_resident, from, n * sizeof *out, out);
     zf_status_t st = copy(part->side->engine, is_resident, from, n * sizeof *bits, bits);

@@ -43,7 +43,7 @@ for s in 1 2 4 8; do
     "$zf" --plugin "$plugin" plan shapes --dtype f32 --device cpu --set zenflow.update_interval=$s --json >plan.json
     sed -n 's/^  "n_elems": \([0-9]*\),$/\1/p; s/^  "host_nbytes": \([0-9]*\),$/\1/p' plan.json | awk -v s=$s '
         { x[NR] = $1 }
-        END { formula = 12 + 4 * ((s + 1) / 2 + 1) + 12 / s; planned = x[2] / x[1]
+        END { formula = 12 + 4 * ((s + 1) / 2 + 1) + 44 / 3 / s; planned = x[2] / x[1]
               print "S = " s ": formula " formula ", planned " planned
               exit !(NR == 2 && planned >= formula && planned <= 1.03 * formula) }'
 done
