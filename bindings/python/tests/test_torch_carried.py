@@ -99,6 +99,23 @@ class Carried(TorchTest):
                 bound = next((most for end, most in ROUNDED.items() if name.endswith(end)), BOUND)
                 self.assertLessEqual((p - q).abs().max().item(), bound, name)
 
+    @support.needs("peft")
+    def test_peft(self):
+        """Adapters alone are trained; what is frozen stays as it is."""
+        import peft
+
+        made = []
+
+        def make():
+            torch.manual_seed(1)
+            made.append(peft.get_peft_model(mlp(), peft.LoraConfig(r=2, target_modules=["0", "2"])))
+            return made[-1]
+        opt = self.on_both(plain_step, make=make)
+        self.assertTrue(all("lora_" in name for name in opt.export()))
+        trained, as_made = made[0], make()
+        for (name, p), q in zip(trained.named_parameters(), as_made.parameters()):
+            self.assertEqual(torch.equal(p.detach().cpu(), q), "lora_" not in name, name)
+
     @support.needs("transformers", "accelerate")
     def test_trainer(self):
         """Clipped by the plugin in the Trainer's place, accumulated, resumed from a checkpoint; beside AdamW under the same Trainer."""
