@@ -42,6 +42,18 @@ def config(*parts):
     return out
 
 
+class Together:
+    """Optimizers of torch's (opts) that step as one."""
+
+    def step(self):
+        for opt in self.opts:
+            opt.step()
+
+    def zero_grad(self):
+        for opt in self.opts:
+            opt.zero_grad()
+
+
 def needs(*packages):
     """Skips a test or a class of them where one of these is not installed."""
     missing = [package for package in packages if importlib.util.find_spec(package) is None]

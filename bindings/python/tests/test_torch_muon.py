@@ -9,7 +9,7 @@ import types
 from unittest import mock
 
 import support
-from support import TorchTest, loss_of, mlp, torch, twins, values_of
+from support import Together, TorchTest, loss_of, mlp, torch, twins, values_of
 from test_torch_carried import VULKAN, setUpModule as on_vulkan
 from test_torch_lanes import Stream, with_streams
 
@@ -39,20 +39,12 @@ def groups_of(model, **options):
     return [{"params": hidden, "rule": "muon", **MUON, **options}, {"params": rest, **ADAMW}]
 
 
-class Both:
+class Both(Together):
     """torch's Muon and AdamW, of the same groups."""
 
     def __init__(self, model, **options):
         hidden, rest = parts_of(model)
         self.opts = [torch.optim.Muon(hidden, **{**MUON, **options}), torch.optim.AdamW(rest, **ADAMW)]
-
-    def step(self):
-        for opt in self.opts:
-            opt.step()
-
-    def zero_grad(self):
-        for opt in self.opts:
-            opt.zero_grad()
 
 
 def one_step(model, opt, step, clip=0.0, n_parts=1):

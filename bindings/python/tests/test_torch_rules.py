@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from support import ALL_SELECTED, HYPER, ROOT, TorchTest, config, mlp, plain_step, torch, twins
+from support import ALL_SELECTED, HYPER, ROOT, Together, TorchTest, config, mlp, plain_step, torch, twins
 import zfplugin
 import zfplugin.torch
 
@@ -108,20 +108,12 @@ def of_groups(test, model, rule="sgd", **kwargs):
     return test.zenflow(groups, **HYPER, **kwargs)
 
 
-class Both:
+class Both(Together):
     """torch's AdamW and SGD, of the same groups."""
 
     def __init__(self, model):
         self.opts = [torch.optim.AdamW(model[:-1].parameters(), **HYPER),
                      torch.optim.SGD(model[-1].parameters(), SGD["lr"], SGD["betas"][0], weight_decay=SGD["weight_decay"])]
-
-    def step(self):
-        for opt in self.opts:
-            opt.step()
-
-    def zero_grad(self):
-        for opt in self.opts:
-            opt.zero_grad()
 
 
 class RulesOfGroups(TorchTest):
