@@ -128,15 +128,13 @@ def link(plugin, probe, value_nbytes: float) -> dict:
             "publish_warm_up": nbytes * (closes / n_cohorts - 1.0 / interval), "enter": counter(plugin, "up_enter_bytes_per_step")}
 
 
-def memory(plugin, adamw, probe, value_nbytes: float) -> dict:
-    """Host bytes per parameter: by the formula (with room for replays that begin early), planned and mapped by the plugin, and seen from outside: the peak resident size beyond
-    AdamW's run, and that run's own 12 bytes of w, m and v, less what stands for the device's memory."""
-    s, n = probe.number("zenflow.update_interval", math.nan), plugin[0]["model"]["parameters"]
+def memory(plugin, adamw) -> dict:
+    """Host bytes per parameter: planned and mapped by the plugin, and seen from outside: the peak resident size beyond AdamW's run, and
+    that run's own 12 bytes of w, m and v, less what stands for the device's memory."""
     beyond = mean_of(r.get("peak_rss_bytes") for r in plugin) - mean_of(r.get("peak_rss_bytes") for r in adamw[:len(plugin)])
     device = counter(plugin, "device_bytes_per_param")
-    return {"formula": 12.0 + value_nbytes * ((s + 1.0) / 2.0 + 1.0) + (value_nbytes + 8.0) / s,
-            "planned": counter(plugin, "host_planned_bytes_per_param"), "mapped": counter(plugin, "host_bytes_per_param"),
-            "device": device, "from_outside": beyond / n + 12.0 - device}
+    return {"planned": counter(plugin, "host_planned_bytes_per_param"), "mapped": counter(plugin, "host_bytes_per_param"),
+            "device": device, "from_outside": beyond / plugin[0]["model"]["parameters"] + 12.0 - device}
 
 
 def step_us(reports) -> float:
@@ -149,7 +147,7 @@ def arm_figures(plugin, adamw, probe, margin: float, n_start: int, tolerance: fl
     quarter, quarter_adamw = (statistics.fmean(last_quarter(r["losses"]) for r in reports) for reports in (plugin, base))
     return {"metric": verdict(*([r["metric"]["value"] for r in reports] for reports in (plugin, base)), margin),
             "start": start(plugin, base, n_start, tolerance), "last_quarter": quarter, "last_quarter_adamw": quarter_adamw,
-            "link": link(plugin, probe, value_nbytes), "memory": memory(plugin, base, probe, value_nbytes),
+            "link": link(plugin, probe, value_nbytes), "memory": memory(plugin, base),
             "stall_us": counter(plugin, "stall_us_per_step"), "step_us": step_us(plugin), "step_us_adamw": step_us(base),
             "interval": probe.number("zenflow.update_interval", math.nan)}
 

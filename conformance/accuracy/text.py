@@ -97,9 +97,8 @@ def link_lines(f: dict, dtype: str) -> list[str]:
             f"{x['enter']:.0f}"]
 
 
-def memory_lines(m: dict, is_in_place: bool, device) -> list[str]:
-    formula = "" if is_in_place else f"formula {m['formula']:.2f}, "
-    own = f"  host memory   bytes per parameter: {formula}planned {m['planned']:.2f}, mapped {m['mapped']:.2f}; "
+def memory_lines(m: dict, device) -> list[str]:
+    own = f"  host memory   bytes per parameter: planned {m['planned']:.2f}, mapped {m['mapped']:.2f}; "
     if device:  # what the driver maps into the process is not the plugin's
         return [own + f"on the device {m['device']:.2f}"]
     return [own + f"from outside {m['from_outside']:.1f} (peak RSS", "                beyond the AdamW run's, + that run's own 12, - the "
@@ -111,7 +110,7 @@ def arm_lines(arm, f: dict, a) -> list[str]:
     return ["", f"{arm.title} against AdamW", f"  metric        {judge.sentence(f['metric'])}", start_line(f["start"]), *weights_lines(f),
             f"  last quarter  mean training loss {f['last_quarter']:.4f}, AdamW {f['last_quarter_adamw']:.4f}: {ratio:+.2f} %",
             *link_lines(f, a.dtype), f"  stall         {f['stall_us']:.0f} us per step, a step takes {f['step_us']:.0f} us (AdamW "
-            f"{f['step_us_adamw']:.0f} us; {a.jobs} runs share this machine)", *memory_lines(f["memory"], f["link"]["is_in_place"], a.device)]
+            f"{f['step_us_adamw']:.0f} us; {a.jobs} runs share this machine)", *memory_lines(f["memory"], a.device)]
 
 
 def verdict_line(c: dict) -> str:
