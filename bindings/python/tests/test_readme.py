@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The snippets of README.md, "In your trainer", as they stand there: they run, they learn, and they end flushed; in the synchronous mode
-they end where torch's AdamW does in the same trainer."""
+they end where torch's AdamW does in the same trainer. And every line of docs/start.md but its installation."""
 import contextlib
 import gc
 import io
+import json
 import logging
 import os
 import re
+import subprocess
 import tempfile
 import warnings
+from pathlib import Path
 from unittest import mock
 
 from support import HERE, SYNCHRONOUS, TorchTest, config, needs, torch
@@ -128,3 +131,27 @@ class Snippets(TorchTest):
     @needs("lightning")
     def test_lightning(self):
         self.check("Lightning")
+
+
+@needs("torch")
+class Start(TorchTest):
+    PAGE = (HERE.parent.parent.parent / "docs" / "start.md").read_text(encoding="utf-8")
+
+    def test_commands(self):
+        commands = [line.split() for line in re.findall(r"^    zf (.*)", self.PAGE, re.M)]
+        self.assertEqual([words[0] for words in commands], ["doctor", "plan", "plan"])
+        shape = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
+                 "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 1000, "tie_word_embeddings": False, "torch_dtype": "bfloat16"}
+        program = Path(os.environ["ZFPLUGIN_BUILD"], "bindings", "cli", "zf")
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "my-model").mkdir()
+            Path(folder, "my-model", "config.json").write_text(json.dumps(shape), encoding="utf-8")
+            for words, said in zip(commands, ("plugin ", "the largest that fits: ", "mode = exact")):
+                done = subprocess.run([program, *words], cwd=folder, capture_output=True, text=True, check=True)
+                self.assertIn(said, done.stdout)
+
+    def test_program(self):
+        code = "".join(re.findall(r"```python\n(.*?)```", self.PAGE, re.S))
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(code, "docs/start.md", "exec"), {})  # pylint: disable=exec-used
+        self.assertRegex(printed.getvalue(), r"^12 steps, 1[2-3]\.\d bytes per parameter, \d+\.\d % of the last step waited for the plugin$")
