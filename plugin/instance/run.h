@@ -36,7 +36,7 @@ typedef struct zfi_run {
     struct zfi_early *early;               /* NULL: no replay begins before its step */
     const struct zfi_updater *updater;     /* what a step does with gradients (step/updater.h) */
     const struct zfi_publisher *publisher; /* when windows become visible (step/publisher.h) */
-    /* The host's thread's own part of step t, behind all that it enqueued (step/matrices.h); NULL: none. */
+    /* The host's thread's own part of step t, before its values are published (step/matrices.h); NULL: none. */
     zf_status_t (*by_host)(const zfi_state_t *state, uint64_t t);
 
     zfi_clock_t clock;

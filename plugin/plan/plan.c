@@ -194,10 +194,11 @@ static uint32_t n_owners(const zfi_param_t *param, const zfi_buckets_t *buckets)
                : 1;
 }
 
-/* One rank, and weights that lie in the host's memory as the state does. What the host gave to the workers stays
- * theirs. */
+/* Weights that lie in the host's memory as the state does, on one rank. What the host gave to the workers stays theirs;
+ * what a rule takes whole has one owner, of several ranks too. */
 static int sees_edits(const zfi_config_t *config, const zfi_param_t *param, const zfi_buckets_t *buckets) {
-    return config->sees_edits && param->home != ZF_HOME_HOST && !(buckets && buckets->n);
+    return config->sees_edits && param->home != ZF_HOME_HOST &&
+           (param->rule->matrices.update || !(buckets && buckets->n));
 }
 
 /* Matrices whose updates see edits are resident. Others become so by their claims, and by number, until one does not

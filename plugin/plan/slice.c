@@ -19,8 +19,10 @@ typedef struct deal {
     uint64_t *of_bucket; /* [buckets][most_ranks] elements so far */
     uint64_t *of_values; /* [buckets][most_ranks] the same of what is not sharded */
     uint64_t *of_cohort; /* [holders][n_cohorts + 1][most_ranks] the same of cohorts; the last: of what is resident */
+    uint64_t *costs;     /* [holders][most_ranks] of the rules that take matrices whole */
     load_t *loads;       /* [most_ranks] scratch */
     uint8_t *is_next;    /* [most_ranks] the same */
+    uint64_t *rows;      /* [most_ranks] that each gets of a matrix, or more than are left */
 } deal_t;
 
 static int has_less(const load_t *a, const load_t *b) {
@@ -79,23 +81,48 @@ uint64_t zfi_slice_most(const zfi_matrix_t *matrix, int is_sharded, uint32_t n_r
     return (rows < matrix->rows ? rows : matrix->rows) * matrix->cols;
 }
 
+/* Rows of each rank, by units. */
+static void deal_rows(deal_t *deal, const zfi_matrix_t *matrix, const uint64_t *of_bucket, const uint64_t *of_cohort,
+                      uint32_t n_ranks) {
+    uint64_t unit = unit_rows(matrix, deal->params[matrix->param].is_sharded), n_units = count_units(matrix, unit);
+    choose_ranks(deal, of_bucket, of_cohort, n_ranks, n_units % n_ranks);
+    for (uint32_t r = 0; r < n_ranks; r++)
+        deal->rows[r] = (n_units / n_ranks + (uint64_t)deal->is_next[r]) * unit;
+}
+
+/* All rows go to the rank that has the least to compute so far, with the first block of a matrix; others follow it. */
+static void deal_whole(deal_t *deal, const zfi_matrix_t *matrix, uint64_t *costs, uint32_t n_ranks) {
+    const zfi_param_t *param = &deal->params[matrix->param];
+    uint64_t n_elems = param->rows * param->cols, least = param->rows < param->cols ? param->rows : param->cols;
+    uint32_t owner = 0;
+    if (matrix->param_offset % n_elems)
+        return;
+    for (uint32_t r = 1; r < n_ranks; r++)
+        owner = costs[r] < costs[owner] ? r : owner;
+    costs[owner] += n_elems * least;
+    memset(deal->rows, 0, n_ranks * sizeof *deal->rows);
+    deal->rows[owner] = UINT64_MAX;
+}
+
 static void deal_matrix(deal_t *deal, uint32_t number) {
     zfi_matrix_t *matrix = &deal->plan->matrices[number];
     int is_sharded = deal->params[matrix->param].is_sharded;
     uint64_t bucket = deal->buckets->of_param[matrix->param];
     uint32_t holders = deal->buckets->all[bucket].holders, n_ranks = deal->buckets->holders[holders].place.n_ranks;
     uint64_t cohort = zfi_listed_cohort(deal->plan, matrix);
-    uint64_t unit = unit_rows(matrix, is_sharded), n_units = count_units(matrix, unit), row = 0;
+    uint64_t row = 0;
     uint64_t *of_bucket = deal->of_bucket + bucket * deal->most_ranks;
     uint64_t *of_values = deal->of_values + bucket * deal->most_ranks;
     uint64_t *of_cohort = deal->of_cohort + (holders * (deal->plan->n_cohorts + 1u) + cohort) * deal->most_ranks;
     zfi_slice_t *slices = deal->plan->slices + number * deal->most_ranks;
     /* other instances deal what they hold too without what else this one has: a bucket has all of it or none */
     int is_alone = !deal->params[matrix->param].group_index[1];
-    choose_ranks(deal, of_bucket, is_alone ? of_cohort : NULL, n_ranks, n_units % n_ranks);
+    if (matrix->takes_whole)
+        deal_whole(deal, matrix, deal->costs + holders * deal->most_ranks, n_ranks);
+    else
+        deal_rows(deal, matrix, of_bucket, is_alone ? of_cohort : NULL, n_ranks);
     for (uint32_t r = 0; r < n_ranks; r++) {
-        uint64_t n = (n_units / n_ranks + (uint64_t)deal->is_next[r]) * unit;
-        n = n < matrix->rows - row ? n : matrix->rows - row;
+        uint64_t n = deal->rows[r] < matrix->rows - row ? deal->rows[r] : matrix->rows - row;
         slices[r] = (zfi_slice_t){.first = row * matrix->cols, .n = n * matrix->cols};
         row += n;
         of_bucket[r] += slices[r].n;
@@ -173,16 +200,21 @@ zf_status_t zfi_plan_deal_slices(zfi_plan_t *plan, const zfi_param_t *params, zf
     deal.of_bucket = calloc(buckets->n * n_ranks, sizeof *deal.of_bucket);
     deal.of_values = calloc(buckets->n * n_ranks, sizeof *deal.of_values);
     deal.of_cohort = calloc(buckets->n_holders * (plan->n_cohorts + 1u) * n_ranks, sizeof *deal.of_cohort);
+    deal.costs = calloc(buckets->n_holders * n_ranks, sizeof *deal.costs);
     deal.loads = calloc(n_ranks, sizeof *deal.loads);
     deal.is_next = calloc(n_ranks, 1);
+    deal.rows = calloc(n_ranks, sizeof *deal.rows);
     plan->slices = calloc(plan->n_matrices * n_ranks, sizeof *plan->slices);
-    if (deal.of_bucket && deal.of_values && deal.of_cohort && deal.loads && deal.is_next && plan->slices) {
+    if (deal.of_bucket && deal.of_values && deal.of_cohort && deal.costs && deal.loads && deal.is_next && deal.rows &&
+        plan->slices) {
         deal_all(&deal);
         st = ZF_OK;
     }
     free(deal.of_bucket);
     free(deal.of_values);
     free(deal.of_cohort);
+    free(deal.costs);
+    free(deal.rows);
     free(deal.loads);
     free(deal.is_next);
     return st;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/step/matrices.c - whole matrices and the host's function (contract in matrices.h).
  *
- *   stepped(t) ── edits become masters ── the host's function ── visible = round(w)
+ *   updated(t) ── edits become masters ── the host's function ── visible = round(w) ── published
  *
  * The first and the third pass are shared with the workers block by block, as launches of the device are. */
 #include "step/matrices.h"
@@ -17,7 +17,7 @@ typedef struct updates {
     const zfi_state_t *state;
     const zfi_step_row_t *row;
     const zfi_group_rule_t *rule; /* of some group: all have one function */
-    uint32_t n;
+    uint32_t n;                   /* of matrices that this rank owns */
 } updates_t;
 
 static const zfi_matrix_t *matrix_at(const updates_t *updates, uint32_t i) {
@@ -49,7 +49,7 @@ static float *moment(const zfi_group_rule_t *rule, const zfi_data_t *head, zfi_m
 static void take_edits(void *raw, uint32_t i) {
     const updates_t *updates = raw;
     const zfi_matrix_t *matrix = matrix_at(updates, i);
-    if (is_updated(updates, i) && !zfi_is_own_master(matrix))
+    if (is_updated(updates, i) && matrix->own.n && !zfi_is_own_master(matrix))
         zfi_state_take_edits(updates->state, matrix, 0, matrix->own.n, master(updates->state, matrix));
 }
 
@@ -66,6 +66,9 @@ static void show(void *raw, uint32_t i) {
     const zfi_matrix_t *matrix = matrix_at(updates, i);
     if (!is_updated(updates, i))
         return;
+    updates->state->dev->head.all_n[i]++;
+    if (!matrix->own.n)
+        return;
     const float *w = master(updates->state, matrix);
     for (uint64_t e = 0; e < matrix->own.n; e++)
         if (!isfinite(w[e])) {
@@ -74,7 +77,6 @@ static void show(void *raw, uint32_t i) {
         }
     if (!zfi_is_own_master(matrix))
         updates->state->engine->kernels->narrow(matrix->place.visible, matrix->place.dtype, w, matrix->own.n);
-    updates->state->dev->head.all_n[i]++;
 }
 
 /* fn of every block, some at once. */
@@ -85,9 +87,10 @@ static void share(updates_t *updates, zfi_part_fn fn) {
 
 /* ---- the function ------------------------------------------------------------------------------------------------ */
 
-static zf_matrix_update_t update_of(const updates_t *updates, const zfi_param_t *param, uint32_t batch) {
+/* The update of a parameter's matrix whose first block is `first`. */
+static zf_matrix_update_t update_of(const updates_t *updates, const zfi_param_t *param, uint32_t batch,
+                                    uint32_t first) {
     const zfi_state_t *state = updates->state;
-    uint32_t first = param->first_matrix + batch * (param->n_matrices / (uint32_t)param->n_batch);
     const zfi_matrix_t *matrix = &state->plan->matrices[first];
     const zfi_hyper_t *hyper = &updates->row->hyper[param->group];
     const unsigned char *grad = state->dev->head.held[param->id];
@@ -106,7 +109,7 @@ static zf_matrix_update_t update_of(const updates_t *updates, const zfi_param_t 
                                 .v = moment(param->rule, &state->dev->head, ZFI_V, matrix),
                                 .g = grad + matrix->grad_offset * zfi_dtype_nbytes(param->grad_dtype),
                                 .grad_dtype = dtypes[param->grad_dtype],
-                                .s = (double)updates->row->reported.s,
+                                .s = (double)updates->row->scalars.s,
                                 .lr = hyper->lr,
                                 .beta1 = hyper->beta1,
                                 .beta2 = hyper->beta2,
@@ -122,8 +125,11 @@ static void list(updates_t *updates) {
         if (!param->has_state || !is_updated(updates, param->first_matrix))
             continue;
         updates->rule = param->rule;
-        for (uint32_t b = 0; b < param->n_batch; b++)
-            out[updates->n++] = update_of(updates, param, b);
+        for (uint32_t b = 0; b < param->n_batch; b++) {
+            uint32_t first = param->first_matrix + b * (param->n_matrices / (uint32_t)param->n_batch);
+            if (matrix_at(updates, first)->own.n)
+                out[updates->n++] = update_of(updates, param, b, first);
+        }
     }
 }
 
@@ -143,14 +149,15 @@ static zf_status_t call(const updates_t *updates) {
 zf_status_t zfi_matrices_update(const zfi_state_t *state, uint64_t t) {
     zfi_engine_t *engine = state->engine;
     updates_t updates = {.state = state, .row = zfi_row(state->windows->rows, t)};
-    zf_status_t st = zfi_wait(engine, &engine->lines.stepped, t, &engine->count.host_wait_ns);
-    if (!st && updates.row->reported.applied)
-        list(&updates);
-    if (updates.n) {
-        share(&updates, take_edits);
-        st = call(&updates);
-        if (!st)
-            share(&updates, show);
-    }
+    zf_status_t st = zfi_synchronise(engine, 1);
+    if (!st)
+        st = zfi_wait(engine, &engine->lines.down, t, &engine->count.host_wait_ns);
+    if (st || !updates.row->scalars.applied)
+        return st;
+    list(&updates);
+    share(&updates, take_edits);
+    st = updates.n ? call(&updates) : ZF_OK;
+    if (!st)
+        share(&updates, show);
     return st;
 }

@@ -2,8 +2,8 @@
 /* plugin/step/program.c - the programs of a step (contract in program.h).
  *
  * Order of what is enqueued on the device stream: finish, check of all visible values, what was not fetched,
- * entering channels, run-ahead, publishes due, closes (published at once where publish_lag = 0 and the host does not
- * fetch), report. */
+ * entering channels, run-ahead, the host's own part (instance/run.h), publishes due, closes (published at once where
+ * publish_lag = 0 and the host does not fetch), report. */
 #include "step/program.h"
 
 #include <string.h>
@@ -99,16 +99,19 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
     (void)run->publisher->rest(&run->publishing); /* a failure stays with the lists */
     show_entered(run);
     update_by_launches(run, t);
-    (void)zfi_send(run->engine); /* run-ahead is not held up by publishes */
+    zf_status_t st = zfi_send(run->engine); /* run-ahead is not held up by publishes */
+    if (!st && run->by_host)
+        st = run->by_host(&run->state, t);
+    if (st)
+        return st;
     run->updater->end(run, t);
     zfi_shards_begin(&run->ranks);
     zfi_scalars_report(&run->side, row);
-    zf_status_t st = zfi_send(run->engine);
+    st = zfi_send(run->engine);
     if (!st)
         st = run->updater->choose(&run->state, t);
     zfi_scalars_record(&run->side, &run->sel, t);
-    st = st ? st : zfi_send(run->engine);
-    return st || !run->by_host ? st : run->by_host(&run->state, t);
+    return st ? st : zfi_send(run->engine);
 }
 
 /* ---- between steps ----------------------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "local_ranks.h"
 #include "oracle/muon.h"
 #include "state_rig.h"
 #include "suite.h"
@@ -32,9 +33,9 @@ static const zo_muon_t muon = {
 /* ---- the host's function ----------------------------------------------------------------------------------------- */
 
 static int32_t code;
-static uint32_t n_calls, n_matrices;
-static uint64_t newest_n; /* number of the newest update */
-static const void *lent;  /* the first gradient, where it is to be read; NULL: anywhere */
+static _Thread_local uint32_t n_calls, n_matrices;
+static _Thread_local uint64_t newest_n; /* number of the newest update */
+static const void *lent;                /* the first gradient, where it is to be read; NULL: anywhere */
 
 static float widened(const zf_matrix_update_t *u, uint64_t i) {
     return zo_widen(u->g, u->grad_dtype.code == ZF_DTYPE_CODE_BFLOAT ? ZO_BF16 : ZO_F32, i);
@@ -376,6 +377,106 @@ ZT_TEST(bound_again) {
     zt_rig_end(&other);
 }
 
+/* ---- several ranks ----------------------------------------------------------------------------------------------- */
+
+typedef struct job {
+    ZT_JOB;
+    const char *save_to, *load_from;
+    uint32_t most; /* matrices of one step */
+    float w[19 * 9];
+} job_t;
+
+static job_t jobs[4];
+static zt_ranks_t ranks;
+
+/* Before a step, of parameters that are their own masters and of others; some are announced. */
+static zf_status_t edit_some(zt_rig_t *of) {
+    zf_status_t st = zt_quiesce(of, ZF_QUIESCE_DRAIN); /* who fetches has fetched */
+    for (uint32_t i = 0; i < N_MUON; i++)
+        zo_narrow(of->params[i].visible, zt_dtype(&of->params[i]), of->step, 0.75f);
+    return st < 0 || of->step % 2 ? st : zt_changed(of, of->params[STACKED].id, 0);
+}
+
+/* Each gradient comes from one of n ranks, so that sums are exact; one comes from none. */
+static zf_status_t train(zt_rig_t *of, uint32_t rank, uint32_t n, uint32_t *out_most) {
+    zf_status_t st = ZF_OK;
+    for (uint64_t until = of->step + N_STEPS; of->step < until && st >= 0;) {
+        if (of->step % 3 == 2)
+            st = edit_some(of);
+        for (uint32_t i = 0; i < N_SHAPES && st >= 0; i++) {
+            if ((i + of->step) % n != rank || (i == 3 && of->step % 4 == 3))
+                continue;
+            zt_rig_fill_grad(of, i, of->step + 1);
+            st = zt_rig_deliver(of, i, 0, NULL);
+        }
+        n_matrices = 0;
+        st = st >= 0 ? zt_rig_submit(of, 0, NULL) : st;
+        *out_most = n_matrices > *out_most ? n_matrices : *out_most;
+    }
+    return st;
+}
+
+static void *run_rank(void *raw) {
+    job_t *job = raw;
+    zt_rig_t *of = &job->rig;
+    start(of);
+    job->st = zt_ranks_try_open(job->rank, of, job->config, 0);
+    if (job->st >= 0 && job->load_from) {
+        job->st = zt_load(of, NULL, zt_path(job->load_from), 0, NULL);
+        of->step = N_STEPS;
+    }
+    if (job->st >= 0)
+        job->st = train(of, job->rank->rank, job->rank->all->size, &job->most);
+    if (job->st >= 0 && job->save_to)
+        job->st = zt_save(of, NULL, zt_path(job->save_to), 0, NULL);
+    if (job->st >= 0)
+        job->st = zt_quiesce(of, ZF_QUIESCE_FLUSH);
+    if (job->st >= 0)
+        job->st = zt_try_export(of, 1, job->w);
+    return NULL;
+}
+
+/* n ranks end where one rank is, `rig`, which has made as many steps. */
+static void check_ranks(uint32_t n, const job_t *as) {
+    uint32_t stage = (uint32_t)(strstr(as->config, "stage = ")[8] - '0'), most = 0;
+    float w[19 * 9];
+    ZT_OK(&rig, zt_try_export(&rig, 1, w));
+    setenv("ZF_TEST_BLOCK_ELEMS", "64", 1);
+    zt_jobs_start(&ranks, n, jobs, sizeof *jobs, as);
+    for (uint32_t r = 0; r < n; r++)
+        ranks.ranks[r].flags = stage == 2 ? ZF_CREATE_CAP_FETCH : 0;
+    zt_jobs_run(&ranks, run_rank, 0);
+    for (uint32_t r = 0; r < n; r++) {
+        zf_plan_t plan = zt_rig_plan(&jobs[r].rig, as->config, ranks.ranks[r].flags, r, n);
+        ck_assert_uint_eq(plan.host_nbytes, jobs[r].rig.layout.host_nbytes);
+        ck_assert_uint_eq(plan.device_nbytes + plan.staging_nbytes, jobs[r].rig.layout.device_nbytes);
+        for (uint32_t i = 0; i < N_SHAPES; i++)
+            ck_assert_msg(zt_shows(&jobs[r].rig.params[i], rig.params[i].visible), "stage %u, %u ranks: %u on rank %u",
+                          stage, n, i, r);
+        ck_assert(memcmp(jobs[r].w, w, sizeof w) == 0);
+        most = jobs[r].most > most ? jobs[r].most : most;
+    }
+    ck_assert_uint_eq(most, stage ? (8 + n - 1) / n : 8); /* by cost; these are about as large */
+    unsetenv("ZF_TEST_BLOCK_ELEMS");
+    zt_jobs_end(&ranks);
+}
+
+#define ON_RANKS(stage)                                                                                                \
+    EXACT "deadline_ms = 60000\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\nstage = " stage "\n"
+
+/* The bits of one rank, each matrix by one of them; where the host fetches, too (stage 2). Resumed by fewer. */
+ZT_TEST(ranks_share_matrices) {
+    uint32_t most;
+    open_blocks(&rig, 1);
+    ZT_OK(&rig, train(&rig, 0, 1, &most));
+    check_ranks(2, &(job_t){.config = ON_RANKS("0")});
+    check_ranks(3, &(job_t){.config = ON_RANKS("2")});
+    check_ranks(4, &(job_t){.config = ON_RANKS("1"), .save_to = "of_ranks"});
+    ZT_OK(&rig, train(&rig, 0, 1, &most));
+    check_ranks(2, &(job_t){.config = ON_RANKS("1"), .load_from = "of_ranks"});
+    zt_rig_end(&rig);
+}
+
 /* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static int32_t another(void *ctx, const zf_matrix_update_t *updates, uint32_t n, uint32_t elem_size) {
@@ -412,19 +513,6 @@ ZT_TEST(refused_by_name) {
     zt_refused(&rig.err, zt_rig_try_bind(&rig), ZF_ERR_PARAM, "another function");
     rules.update = update;
     zt_rig_steps(&rig, 1);
-    zt_rig_end(&rig);
-}
-
-/* Of several ranks a plan is refused as bind_params is. */
-ZT_TEST(several_ranks_are_refused) {
-    const zf_plan_ext_t *ext = zt_table()->get_extension(ZF_EXT_PLAN);
-    start(&rig);
-    zf_create_args_t create = {
-        .struct_size = sizeof create, .host = &rig.host, .config_text = EXACT, .device_type = ZF_DEVICE_CPU};
-    zf_bind_args_t bind = zt_rig_bind_args(&rig);
-    zf_plan_args_t args = {.struct_size = sizeof args, .n_ranks = 2, .create = &create, .bind = &bind};
-    zf_plan_t out = {.struct_size = sizeof out};
-    zt_refused(&rig.err, ext->plan(&args, &out, &rig.err), ZF_ERR_PARAM, "one rank");
     zt_rig_end(&rig);
 }
 

@@ -15,8 +15,12 @@
  * copies as it likes, on streams of its own; the list lets it copy the next matrix while one is computed. The function
  * returns when its writes to w, m and v are over.
  *
+ * Several ranks: from [shard] stage = 1 on each matrix has one owner, whose function alone is given it, with the sums
+ * of all ranks; ranks get about as much to compute, rows * cols * min(rows, cols). A rank that owns none of a step's
+ * matrices is not called. With stage = 0 every rank makes all updates.
+ *
  * Refused by name at bind_params: what is not [zenflow] mode = exact with parameters in host memory (ZF_DEVICE_CPU),
- * several ranks, ZF_HOME_HOST, moments_dtype other than float32, a tensor that is not contiguous.
+ * [shard] stage = 3, reduce_group2, ZF_HOME_HOST, moments_dtype other than float32, a tensor that is not contiguous.
  * Draft: may change or go with any release. */
 #ifndef ZF_EXT_DRAFT_MATRIX_H
 #define ZF_EXT_DRAFT_MATRIX_H
