@@ -140,8 +140,8 @@ static const zfi_key_t keys[] = {
      "other ranks on it."},
     {"host", "early_mib", ZFI_KEY_INT, MEMBER(early_mib), 0, ZFI_EARLY_MIB_MOST, auto_early, "0..1073741824 | auto",
      "auto",
-     "Most host memory for replays that begin during backward, before their step: at most 8 bytes per parameter of a "
-     "window's share. auto: what leaves a quarter of the memory free. 0: every replay begins with its step."},
+     "Most host memory for replays that begin during backward, before their step: at most the 14 bytes per bf16 "
+     "parameter that close at a step. auto: what leaves a quarter of the memory free. 0: every replay begins with its step."},
     {"host", "deadline_ms", ZFI_KEY_INT, MEMBER(deadline_ms), 100, 86400000, NULL, "100..86400000", "120000",
      "Every wait ends with an error after this many milliseconds."},
     {"host", "moments_dtype", ZFI_KEY_CHOICE, MEMBER(moments), 0, 0, moments,

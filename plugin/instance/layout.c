@@ -70,14 +70,14 @@ static uint64_t spares_nbytes(const zfi_plan_t *plan, uint32_t n_moments, uint32
     return arena.used_nbytes;
 }
 
-/* Room for early replays (replay/early.h): two thirds of what closes at a step, as backward is two thirds of it, within
- * [host] early_mib. Where published values lag, replays have a whole step without. */
+/* Room for early replays (replay/early.h): of all that closes at a step, within [host] early_mib. Where published values
+ * lag, replays have a whole step without. */
 uint32_t zfi_layout_most_spares(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments) {
     const zfi_config_t *config = &engine->config;
-    uint64_t of = 3 * (uint64_t)config->update_interval, budget = (uint64_t)config->early_mib << 20, nbytes;
+    uint64_t of = config->update_interval, budget = (uint64_t)config->early_mib << 20, nbytes;
     if (config->deferred != ZFI_DEFERRED_REPLAY || config->is_interval_auto || config->publish_lag != 0)
         return 0;
-    uint32_t n = (uint32_t)((2 * (uint64_t)plan->n_chunks + of - 1) / of);
+    uint32_t n = (uint32_t)((plan->n_chunks + of - 1) / of);
     if (config->early_mib == ZFI_EARLY_MIB_AUTO || (nbytes = spares_nbytes(plan, n_moments, n)) <= budget)
         return n;
     n = (uint32_t)((double)n * (double)budget / (double)nbytes);

@@ -402,8 +402,8 @@ class Times(PlanTest):
         def at(gib, *words):
             machine = {**MACHINE, "memory": {"available_nbytes": gib * 2**30}}
             return self.at("--machine", self.write("machine.json", machine), "--host", 50, *words)
-        whole, half, none = at(1000), at(190), at(115)
-        self.assertLess(abs(whole["host_early_nbytes"] / (28 / 3 * whole["n_elems"]) - 1), 1e-2)  # two thirds of state and value
+        whole, half, none = at(1000), at(230), at(115)
+        self.assertLess(abs(whole["host_early_nbytes"] / (14 * whole["n_elems"]) - 1), 1e-2)  # state and value
         self.assertEqual(none["host_early_nbytes"], 0)
         self.assertLess(abs(half["host_early_nbytes"] / whole["host_early_nbytes"] - 0.5), 1e-3)
         for plan in (half, none):

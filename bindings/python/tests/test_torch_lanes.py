@@ -186,6 +186,16 @@ class Lanes(TorchTest):
         self.check(overlap=False)
         self.check(clip_norm=0.5)
 
+    def test_updates_begin_before_their_step_by_default(self):
+        """Also where the plugin clips, with a bound that clips nothing; not where gradients travel at step()."""
+        opt, is_same = self.run_beside_the_cpu(n_steps=1, overlap=False)
+        self.assertEqual({decl.home for decl in opt._binding.table.decls}, {"plugin"})
+        for options in ({"clip_norm": 1e6}, {"fetch": True}):
+            n_taken = 0
+            while not n_taken:  # until a worker came to it
+                opt = self.check(n_steps=6, **options)
+                n_taken = opt.stats()["early_taken"]
+
     def test_gradients_changed_after_their_hook(self):
         def clip(of, step):
             nn.utils.clip_grad_norm_(of.parameters(), 0.5 if step % 2 else 1e6)

@@ -548,12 +548,13 @@ class Instance:
         ids, ext = list(ids), self.lib.extension(_abi.EXT_DIGEST, _abi.DigestExt)
         if ext is None or not ext.written:
             raise errors.UnsupportedFieldError("this plugin has no zf.digest/0 that tells what was written")
+        self.behind = []
         if not ids:
             return []
         array, out = (C.c_uint32 * len(ids))(*ids), (C.c_uint8 * len(ids))()
         self.call(ext.written, flags, array, len(ids), out, doing="written")
         found = bytes(out)
-        self.behind = [i for i, is_written in zip(ids, found) if is_written == _BEHIND] if _BEHIND in found else []
+        self.behind = [i for i, is_written in zip(ids, found) if is_written == _BEHIND]
         return [i for i, is_written in zip(ids, found) if is_written == 1] if 1 in found else []
 
     def count(self, name):

@@ -332,6 +332,7 @@ class Binding:
             if i in moved:
                 kept[i] = table.aliases[i].clone()
                 table.aliases[i].data.copy_(p.clone())  # it may be a view of the same memory
+        table.mirrors.see_edited((), [table.params[i] for i in kept])
         self.instance.drain()  # what waits to be fetched comes, but not over these
         table.find_edited(list(edited), hold=True)
         self.instance.flush()

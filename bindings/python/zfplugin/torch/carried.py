@@ -32,11 +32,12 @@ def _key(tensor):
 class _Mirror:
     """host: the copy that the plugin trains. of: the parameters on the device whose values it has, one but for ties."""
 
-    __slots__ = ("host", "of", "key", "is_written", "version", "pack")
+    __slots__ = ("host", "of", "key", "is_written", "is_edited", "version", "pack")
 
     def __init__(self, host):
         self.host, self.of, self.key = host, [], None
         self.is_written = False            # by the plugin, and not yet carried up
+        self.is_edited = False             # it may have what others wrote
         self.version = self.pack = None    # of the device's values when both were the same
 
     def fits(self, p):
@@ -219,6 +220,7 @@ class Mirrors:
                 values = p.detach().cpu()
                 if not mirror.is_written and not torch.equal(words_of(values), words_of(mirror.host)):
                     mirror.host.copy_(values)
+                    mirror.is_edited = True
             self._note(edited)
 
     @staticmethod
@@ -229,6 +231,17 @@ class Mirrors:
         unsure = {number: pack for number, pack in unsure.items() if pack.is_together()}
         same = {number for number, is_same in zip(unsure, lane.are_same([*unsure.values()])) if is_same}
         return [(p, mirror) for p, mirror in pairs if id(mirror.pack) not in same]
+
+    def may_be_edited(self, param):
+        """Whether the values that the plugin trains may be another's: those in a mirror are where pull() found some, or see_edited() told."""
+        mirror = self._mirrors.get(id(param))
+        return mirror is None or mirror.is_edited
+
+    def see_edited(self, asked, found=()):
+        """Of the parameters asked others wrote those that were found."""
+        for params, is_edited in ((asked, False), (found, True)):
+            for mirror in filter(None, (self._mirrors.get(id(param)) for param in params)):
+                mirror.is_edited = is_edited
 
     def wrote(self, params):
         """The mirrors of these have other values than the device."""

@@ -56,7 +56,8 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
         with several processes "reduced_over", "shared_over", "counts_in_norm" and "average" (processes.py).
     overlap: gradients travel during backward, and updates begin under it; at step each is compared with what travelled, which reads it once
         more on a CPU, and travels again where it changed. On CUDA, where contents are not compared, it says that nobody writes gradients
-        through .data or numpy. False: gradients are read at step. Default: True with group= on a CPU, else False.
+        through .data or numpy. False: gradients are read at step. Default: True with group= on a CPU, and where torch copies on streams of the
+        device; else False.
     group: a torch.distributed process group whose members train as one, each on its own batch, without DDP: the plugin averages
         gradients over them, and with [shard] stage = 1 each keeps a part of the optimizer's state. Every member makes the
         optimizer, over the same weights. None = this process alone. DTensors need no group: their meshes tell (cut.py). Where
@@ -147,7 +148,7 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
         self._make_binding = functools.partial(
             Binding, rule=self._rule, model=self._model,
             table_options={"is_single": is_single, "declare": declare, "is_reduced": self._ranks is not None,
-                           "own_numbers": number_own(others["reduced_over"]), "overlap": overlap or fetch},
+                           "own_numbers": number_own(others["reduced_over"]), "updates_beside": fetch or overlap},
             feed_options={"overlap": overlap, "n_releasing": int(release_gradients),
                           "agree": self._ranks.agree if self._ranks is not None else None},
             fetcher=self._fetcher, handles=self._handles, log=self.log)

@@ -149,11 +149,11 @@ class ParameterTable:
     """The bound parameters in order of their ids, as the groups hold them when it is made. trained: names of those that
     were bound as trainable before: frozen since, they keep their state and are holes, as in torch. is_reduced: gradients are
     summed or averaged over ranks. place: where they all must be; on the host's thread those of other devices have mirrors. config: a function
-    that gives the instance's. is_single: no other process trains with this one. overlap: updates go on beside the trainer,
-    during backward or behind step(). rule: of groups that name none."""
+    that gives the instance's. is_single: no other process trains with this one. updates_beside: updates run beside the trainer, during
+    backward or behind step(); None: where copies from and to its devices do. rule: of groups that name none."""
 
     def __init__(self, groups, names, *, rows, fused, declare=None, is_reduced=False, own_numbers=None, trained=(), place=HOST_THREAD,
-                 config=None, is_single=True, mirrors=None, overlap=None, rule=None):
+                 config=None, is_single=True, mirrors=None, updates_beside=None, rule=None):
         self.params = [p for group in groups for p in group["params"]]
         self.group_of = [number for number, group in enumerate(groups) for _ in group["params"]]
         if len({id(p) for p in self.params}) < len(self.params):
@@ -177,7 +177,9 @@ class ParameterTable:
         self.aliases = [p.detach() for p in self.now()]  # the bound memory, alive whatever becomes of the parameter
         self.experts = []  # names of those whose first axis was found to count them
         # what threads update beside the trainer has a master of its own: what the model reads changes at a fetch, or in step, alone
-        home = "host" if overlap and not place.is_stream and config()["zenflow.mode"] == "exact" else "plugin"
+        if updates_beside is None:
+            updates_beside = self.is_carried and self.mirrors.are_beside(self.trained)
+        home = "host" if updates_beside and not place.is_stream and config()["zenflow.mode"] == "exact" else "plugin"
         is_alone = self.spread is not None and cut.is_decided_alone(config())
         copies = {i: (self.spread.counts(at), self.spread.diverges(at, is_alone)) for at, (i, _) in enumerate(self.trainable)} if self.spread else {}
         by_matrix = {number for number, group in enumerate(groups) if (group.get("rule") or rule) == "muon"}  # in step() itself
@@ -351,10 +353,11 @@ class ParameterTable:
         """Those of ids whose bound memory others wrote since, in order. hold: the plugin leaves these alone until
         it is asked about them again. is_quick: on a device what nothing tells of may be found another time."""
         self.pull(ids, is_quick)
-        asked = [i for i in ids if not self.frozen[i] and self.shapes[i].numel()]
+        asked = [i for i in ids if not self.frozen[i] and self.shapes[i].numel() and self.mirrors.may_be_edited(self.params[i])]
         params = self.now()
         edited = self.instance.written(asked, _abi.WRITTEN_HOLD if hold else _abi.WRITTEN_LOOK) if self.told.has_digests else \
             [i for i in asked if params[i]._version != self.versions[i]]
+        self.mirrors.see_edited([self.params[i] for i in asked], [self.params[i] for i in edited])
         return sorted({*edited, *self.told.put.intersection(ids)})
 
     def is_untouched(self):

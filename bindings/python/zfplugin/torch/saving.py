@@ -114,6 +114,7 @@ class FinalWeights:
         for i, copy in written.items():
             alias = binding.table.aliases[i]
             alias.copy_(torch.where(same_words(copy, finals.get(i, alias)), alias, copy))
+        binding.table.mirrors.see_edited((), [binding.table.params[i] for i in written])
         binding.table.push(written)
 
     def _say_written_later(self):
