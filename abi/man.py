@@ -5,7 +5,7 @@
     man.py hooks VERSION OUT_DIR INCLUDE_DIR             zf_step.3 ... of zf_plugin_t, zf_state_save.3 ... of each extension
     man.py program VERSION OUT_DIR PROGRAM WHAT [WORD...]     PROGRAM.1: what it is, PROGRAM --help, and PROGRAM WORD --help
 
-VERSION is "0.1.0 2026-11-23": the pages say both.
+VERSION is number and date: the pages say both.
 
 A page of a hook holds its declaration, its contract (the comment above it), the structs that it takes as the header has them, and
 the statuses. So the headers stay the one place that says what holds.

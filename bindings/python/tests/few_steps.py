@@ -6,6 +6,7 @@ import zfplugin
 
 assert "site" in zfplugin.__file__, f"not the installed package: {zfplugin.__file__}"
 file = zfplugin.load().file
+assert zfplugin.__version__ == zfplugin.load().describe()["version"], zfplugin.__version__
 assert "site" in file, f"not the installed library: {file}"
 w = array.array("f", [1.0])
 with zfplugin.Instance({"zenflow.update_interval": 1, "zenflow.publish_lag": 0}) as opt:

@@ -2,6 +2,7 @@
 """The wheel: one command makes it of the build in ZFPLUGIN_BUILD, pip installs it into an empty environment, and it trains there with
 nothing else. A build of some targets alone, as conformance/run.sh makes it, is enough. That it builds by itself tests/packages.sh shows."""
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import support
+import zfplugin
 
 FEW_STEPS = support.HERE / "few_steps.py"
 
@@ -52,10 +54,10 @@ class Wheel(unittest.TestCase):
 
     def test_built_installed_and_used(self):
         wheel = self.build()
-        self.assertRegex(wheel.name, r"^zfplugin-0\.1\.0-py3-none-(linux|manylinux_2_\d+)_(x86_64|aarch64)\.whl$")
+        self.assertRegex(wheel.name, rf"^zfplugin-{re.escape(zfplugin.__version__)}-py3-none-(linux|manylinux_2_\d+)_(x86_64|aarch64)\.whl$")
         files = {file.filename: file for file in zipfile.ZipFile(wheel).infolist()}
         self.assertIn("zfplugin/lib/libzfplugin.so.0", files)
-        self.assertIn("zfplugin-0.1.0.dist-info/licenses/LICENSE", files)
+        self.assertIn(f"zfplugin-{zfplugin.__version__}.dist-info/licenses/LICENSE", files)
         self.assertTrue(files["zfplugin/bin/zf"].external_attr >> 16 & 0o100, "zf is no program")
         self.assertIn("zfplugin/accuracy/ablation/command.py", files)
         self.assertFalse([name for name in files if "test" in name or name.endswith((".c", ".h"))])

@@ -12,6 +12,6 @@ from .collectives import Collectives
 from .errors import *  # noqa: F401,F403 - the exception classes are part of the public names
 from .instance import Hyper, Instance, MatrixRule, Param, Report, RuleCallback
 from .library import Library, load
+from .version import VERSION as __version__
 
-__version__ = "0.1.0"
 __all__ = ["Collectives", "Hyper", "Instance", "Library", "MatrixRule", "Param", "Report", "RuleCallback", "errors", "load"]

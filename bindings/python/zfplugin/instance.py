@@ -27,6 +27,7 @@ import threading
 import weakref
 
 from . import _abi, errors, library, places, signals, tensors
+from .version import VERSION
 
 _LEVELS = {_abi.LOG_ERROR: logging.ERROR, _abi.LOG_WARN: logging.WARNING, _abi.LOG_INFO: logging.INFO,
            _abi.LOG_DEBUG: logging.DEBUG}
@@ -214,7 +215,7 @@ def _make_host(logger, ctx_name, collectives):
         part = C.string_at(component).decode("utf-8", "replace") if component else ""
         logger.log(_LEVELS.get(level, logging.INFO), "%s: %s", part, text)
 
-    host = _abi.Host(struct_size=C.sizeof(_abi.Host), name=ctx_name.encode(), version=b"0.1.0")
+    host = _abi.Host(struct_size=C.sizeof(_abi.Host), name=ctx_name.encode(), version=VERSION.encode())
     host.log = type(host.log)(log)
     if collectives is not None:
         host.get_extension = type(host.get_extension)(get_extension)

@@ -21,7 +21,7 @@ VARIABLES = ("ZFPLUGIN_LIBRARY", "ZFPLUGIN_PATH")
 SERVED_ABIS = (_abi.ABI_0_14,)  # one per major, newest first
 
 _HINT = (f"set {VARIABLES[0]} to the full path of libzfplugin.so, or install this package with the library inside "
-         "(pip install ./bindings/python)")
+         "(pip install . in a checkout)")
 
 
 class _DlInfo(ctypes.Structure):

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the library and its programs into the package; everything else is in pyproject.toml.
+"""Puts the library and its programs into the Python package; everything else is in pyproject.toml.
 
-CMake builds them from this repository (a C compiler, CMake and the packages of conformance/deps.sh are needed then, at build time
-only) and installs the components runtime, tools and, where -DZF_CONFORMANCE=ON is among $CMAKE_ARGS, conformance:
-zfplugin/lib/libzfplugin.so.0 and zfplugin/bin/zf, zf-conform, zf-host. $ZFPLUGIN_BUILD names the folder of a build that is there
-already: what it has of them is taken, and the library and zf are built there where it lacks them. What they need (libinih, libjansson) stays where it is: build_wheel.sh has auditwheel copy it
-into the wheel. The wheel is py3-none-<platform of the library>: no part of it depends on a version of Python.
+CMake builds them (a C compiler, CMake and the packages of conformance/deps.sh are needed then, at build time only) and installs the
+components runtime, tools and, where -DZF_CONFORMANCE=ON is among $CMAKE_ARGS, conformance: zfplugin/lib/libzfplugin.so.0 and
+zfplugin/bin/zf, zf-conform, zf-host. $ZFPLUGIN_BUILD names the folder of a build that is there already: what it has of them is taken,
+and the library and zf are built there where it lacks them. What they need (libinih, libjansson) stays where it is: build_wheel.sh has
+auditwheel copy it into the wheel, and names the file of its licences in $ZF_LICENSES. The wheel is py3-none-<platform of the library>: no
+part of it depends on a version of Python. All that setuptools and CMake write lies in build/python.
 """
 import os
+import re
 import shlex
 import shutil
 import struct
@@ -24,8 +26,8 @@ try:
 except ImportError:  # setuptools < 70.1
     from wheel.bdist_wheel import bdist_wheel
 
-HERE = Path(__file__).resolve().parent
-ROOT = Path(os.environ.get("ZF_SOURCE_DIR") or HERE.parent.parent)
+ROOT = Path(__file__).resolve().parent
+BASE = ROOT / "build" / "python"
 SONAME = "libzfplugin.so.0"
 PLATFORMS = {62: "linux_x86_64", 183: "linux_aarch64"}  # ELF's numbers of machines
 
@@ -37,9 +39,6 @@ def run(*command):
 
 def build(folder):
     """Builds in folder."""
-    if not (ROOT / "plugin" / "CMakeLists.txt").exists():
-        sys.exit(f"zfplugin: {ROOT} is not the repository of libzfplugin, so the library cannot be built: install from "
-                 "bindings/python of a checkout, or set ZFPLUGIN_BUILD to the folder of a build")
     if not shutil.which("cmake"):
         sys.exit("zfplugin: cmake is not installed (Debian: apt-get install cmake build-essential; see conformance/deps.sh)")
     options = ["-DZF_TESTS=OFF", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
@@ -69,12 +68,12 @@ def copy(files, target):
 
 
 def bring_accuracy(package, is_link):
-    """The campaigns of conformance/accuracy as zfplugin.accuracy; they are in the repository alone."""
+    """The campaigns of conformance/accuracy as zfplugin.accuracy."""
     source, target = ROOT / "conformance" / "accuracy", package / "accuracy"
-    if is_link and not target.exists():
-        target.symlink_to(source, target_is_directory=True)
-    elif source.is_dir() and not is_link:
+    if not is_link:
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    elif not target.exists():
+        target.symlink_to(source, target_is_directory=True)
 
 
 def platform_of(library):
@@ -87,12 +86,14 @@ def platform_of(library):
 
 class BuildPy(build_py):
     def run(self):
+        shutil.rmtree(self.build_lib, ignore_errors=True)  # an earlier revision's modules
         super().run()
-        package = (HERE if getattr(self, "editable_mode", False) else Path(self.build_lib)) / "zfplugin"
-        bring_accuracy(package, is_link=getattr(self, "editable_mode", False))
+        is_link = getattr(self, "editable_mode", False)
+        package = (ROOT / "bindings" / "python" if is_link else Path(self.build_lib)) / "zfplugin"
+        bring_accuracy(package, is_link)
         folder = os.environ.get("ZFPLUGIN_BUILD")
         if not folder:
-            folder = HERE / "build" / "cmake"
+            folder = Path(self.get_finalized_command("build").build_base) / "cmake"
             build(folder)
         with tempfile.TemporaryDirectory() as name:
             installed = Path(name)
@@ -109,10 +110,18 @@ class PlatformWheel(bdist_wheel):
     def get_tag(self):
         return "py3", "none", platform_of(next(Path(self.bdist_dir).rglob(SONAME)))
 
+    def egg2dist(self, egginfo_path, distinfo_path):
+        super().egg2dist(egginfo_path, distinfo_path)
+        if os.environ.get("ZF_LICENSES"):
+            copy([Path(os.environ["ZF_LICENSES"])], Path(distinfo_path) / "licenses")
+
 
 class Platform(Distribution):
     def has_ext_modules(self):
         return True
 
 
-setup(cmdclass={"build_py": BuildPy, "bdist_wheel": PlatformWheel}, distclass=Platform)
+BASE.mkdir(parents=True, exist_ok=True)
+setup(version=re.search(r"^project\(zfplugin VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE).group(1),
+      options={"build": {"build_base": str(BASE)}, "egg_info": {"egg_base": str(BASE)}},
+      cmdclass={"build_py": BuildPy, "bdist_wheel": PlatformWheel}, distclass=Platform)
