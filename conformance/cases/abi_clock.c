@@ -53,7 +53,7 @@ static int write_at(const char *dir, const char *name, const void *data, size_t 
 /* 0: the index is not as CHECKPOINT.md says. */
 static int set_clock(const char *dir) {
     static char text[MOST];
-    char path[4600], now[80];
+    char path[4600], now[80], data[80];
     const uint32_t clock = CLOCK;
     snprintf(path, sizeof path, "%s/%s", dir, ZF_STATE_INDEX);
     FILE *file = fopen(path, "re");
@@ -61,7 +61,9 @@ static int set_clock(const char *dir) {
     if (file)
         fclose(file);
     text[n] = '\0';
-    char *counts = strstr(text, "\"n\":[");
+    char *counts = strstr(text, "\"n\":["), *files = strstr(text, "\"files\":[{\"name\":\"");
+    if (!files || sscanf(files, "\"files\":[{\"name\":\"%79[^\"]", data) != 1)
+        return 0;
     long first = counts ? strtol(counts + 5, NULL, 10) : 0;
     snprintf(now, sizeof now, "%d,\"submitted\":%d,\"applied\":%d", CLOCK, CLOCK, CLOCK);
     if (!counts || !replace(text, "\"step\":", ",\"skipped\"", now))
@@ -72,7 +74,7 @@ static int set_clock(const char *dir) {
     char *second = strchr(text, '\n');
     snprintf(now, sizeof now, "%08x", second ? crc32_of(second + 1, strcspn(second + 1, "\n")) : 0);
     return second && replace(text, "\"crc32\":\"", "\"", now) &&
-           write_at(dir, "zf_state-00001.safetensors", &clock, sizeof clock, (off_t)first, 0) &&
+           write_at(dir, data, &clock, sizeof clock, (off_t)first, 0) &&
            write_at(dir, ZF_STATE_INDEX, text, strlen(text), 0, 1);
 }
 

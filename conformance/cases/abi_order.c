@@ -3,9 +3,10 @@
  * replaces a checkpoint, in their order.
  *
  * Killed: after every call that moves names, and after every one that writes to the former checkpoint, `verify` finds a
- * whole one at the path. Power: what a disk may lose is what was not synced. So each file of the new checkpoint is
- * synced behind its last write, and its directory behind the last new name, before the new one takes the path; the
- * directory above behind that; and nothing of the former is written, cut or removed before. */
+ * whole one at the path. Power: what a disk may lose is what was not synced. A new checkpoint takes the path with its
+ * index: in the former one's directory, or with a directory of its own. So each of its files is synced behind its last
+ * write, and their directory behind the last new name, before that; the directory in which a name changed hands behind
+ * that; and nothing of the former is written, cut or removed before. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@ typedef struct noted { /* a file or a directory; times are numbers of system cal
     uint64_t made, written, synced;
 } noted_t;
 
-typedef struct former { /* a file of the checkpoint that is replaced */
+typedef struct former { /* a file of the checkpoint that is replaced, but its index */
     int fd;
     struct stat was;
 } former_t;
@@ -44,8 +45,9 @@ typedef struct order {
     const char *lost_how;
     noted_t files[MOST_FILES];
     former_t former[MOST_FORMER];
-    int n_former, is_blind; /* calls are made whose order does not show */
-    struct stat there;      /* what is at the path */
+    int n_former, is_blind;   /* calls are made whose order does not show */
+    struct stat there, index; /* what is at the path, and its index */
+    int in_place;             /* the directory stayed */
 } order_t;
 
 /* ---- what was seen ----------------------------------------------------------------------------------------------- */
@@ -122,11 +124,19 @@ static void check_synced(order_t *o, const char *when) {
         closedir(dir);
 }
 
+static int stat_index(const order_t *o, struct stat *out) {
+    char path[4300];
+    snprintf(path, sizeof path, "%s/" ZF_STATE_INDEX, o->path);
+    return stat(path, out);
+}
+
 static void look_at_path(order_t *o) {
-    struct stat is;
-    if (stat(o->path, &is) != 0 || is.st_ino == o->there.st_ino)
+    struct stat is, index;
+    if (stat(o->path, &is) != 0 || stat_index(o, &index) != 0 || index.st_ino == o->index.st_ino)
         return;
+    o->in_place = is.st_ino == o->there.st_ino;
     o->there = is;
+    o->index = index;
     o->replaced = o->now;
     check_synced(o, "before it took the path");
 }
@@ -134,13 +144,13 @@ static void look_at_path(order_t *o) {
 static void check_end(order_t *o) {
     struct stat above;
     if (!abi_check(o->probe, ABI_RULE_ORDER, o->replaced || o->lost, "a save left the former checkpoint at its path") ||
-        stat(o->above, &above) != 0)
+        stat(o->in_place ? o->path : o->above, &above) != 0)
         return;
     uint64_t synced = note_of(o, &above)->synced;
     synced = o->all_synced > synced ? o->all_synced : synced;
     check_synced(o, "at its end");
     abi_check(o->probe, ABI_RULE_ORDER, synced > o->replaced,
-              "the directory above was not synced behind the new checkpoint's taking the path");
+              "the directory was not synced in which the new checkpoint took the path, behind that");
     abi_check(o->probe, ABI_RULE_ORDER, !o->lost || (o->replaced && o->lost > o->replaced && o->lost > synced),
               "a file of the former checkpoint was %s before the new one was at its path and that was synced",
               o->lost_how);
@@ -240,12 +250,14 @@ static void keep_former(order_t *o) {
     for (struct dirent *e; dir && (e = readdir(dir)) != NULL && o->n_former < MOST_FORMER;) {
         former_t *f = &o->former[o->n_former];
         f->fd = openat(dirfd(dir), e->d_name, O_RDONLY | O_CLOEXEC);
-        if (f->fd >= 0 && fstat(f->fd, &f->was) == 0 && S_ISREG(f->was.st_mode))
+        if (strcmp(e->d_name, ZF_STATE_INDEX) != 0 && f->fd >= 0 && fstat(f->fd, &f->was) == 0 &&
+            S_ISREG(f->was.st_mode))
             o->n_former++;
     }
     if (dir)
         closedir(dir);
     stat(o->path, &o->there);
+    stat_index(o, &o->index);
 }
 
 static zf_status_t save_at(abi_rig_t *rig, const zf_state_ext_t *ext, const char *path, uint32_t flags) {

@@ -103,7 +103,7 @@ static int n_beside(const abi_rig_t *rig, const char *name) {
     return n;
 }
 
-/* A save leaves nothing beside its path, keeps the mode of what it replaces, and never replaces what is the user's. */
+/* A save leaves nothing beside its path, keeps the mode of what it replaces, and leaves what is the user's. */
 static void probe_place(abi_rig_t *rig) {
     struct stat info;
     char own[4300];
@@ -119,8 +119,7 @@ static void probe_place(abi_rig_t *rig) {
     if (file)
         fclose(file);
     st = save(&s, NULL);
-    check(&s, st < 0 && stat(own, &info) == 0, "a directory with a file of the user's was replaced, or that is gone",
-          st);
+    check(&s, stat(own, &info) == 0, "a save removed a file of the user's, which lay in its directory", st);
 }
 
 /* ---- reports ----------------------------------------------------------------------------------------------------- */

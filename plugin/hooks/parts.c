@@ -3,6 +3,7 @@
 #include "hooks/parts.h"
 
 #include <inttypes.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,12 +92,20 @@ static zf_status_t check_experts(const zfi_run_t *run, zf_error_t *err) {
                      lists->all[1].name);
 }
 
-/* The checksum of the place that a path leads to. */
+/* The checksum of the place that a path leads to, by whatever links; of what is not there, as far as its parent goes.
+ */
 static uint32_t crc_of_path(const char *path) {
-    char *plain = path ? zfi_store_plain_path(path) : NULL;
-    const char *of = plain ? plain : path;
+    char *real = path ? realpath(path, NULL) : NULL, *above = path && !real ? strdup(path) : NULL;
+    char *parent = above ? realpath(dirname(above), NULL) : NULL;
+    const char *name = real || !path        ? ""
+                       : strrchr(path, '/') ? strrchr(path, '/') + 1
+                                            : path,
+               *of = real ? real : parent;
     uint32_t crc = of ? zfi_crc32(0, of, strlen(of)) : 0;
-    free(plain);
+    crc = zfi_crc32(crc, name, strlen(name));
+    free(real);
+    free(above);
+    free(parent);
     return crc;
 }
 
@@ -160,7 +169,7 @@ static uint32_t digest_shared(const zfi_run_t *run, const zfi_saved_t *saved) {
 
 static zf_status_t look_at(const zfi_run_t *run, const zf_state_args_t *args, zfi_together_t *together, look_t *out,
                            zf_error_t *err) {
-    zfi_store_t store = {.parent_fd = -1, .dir_fd = -1, .blob_fd = -1};
+    zfi_store_t store = ZFI_STORE_CLOSED;
     zfi_saved_t saved;
     zf_status_t st = zfi_store_open_load(args, &store, err);
     if (st)

@@ -45,9 +45,8 @@ static zf_status_t check_note(const char *note, zf_error_t *err) {
 
 /* The words of rank 0 to the others before it has written anything; what they were given must be the same. */
 typedef struct opening {
-    char tmp_name[sizeof(((zfi_store_t *)0)->tmp_name)];
     uint64_t file_nbytes;
-    uint32_t note_crc, name_crc;
+    uint32_t number, note_crc, name_crc, reserved0;
 } opening_t;
 
 static zf_status_t check_opening(const opening_t *all, uint32_t n_ranks, zf_error_t *err) {
@@ -95,12 +94,12 @@ static zf_status_t open_together(zfi_together_t *together, const zf_state_args_t
                      .note_crc = args->note ? zfi_crc32(0, args->note, strlen(args->note)) : 0};
     opening_t *all;
     zf_status_t st = together->rank == 0 ? zfi_store_open_save(args, store, err) : ZF_OK;
-    memcpy(own.tmp_name, store->tmp_name, sizeof own.tmp_name);
+    own.number = store->number;
     st = zfi_together_tell(together, ZFI_AMONG_OWN, st, &own, sizeof own, (void **)&all, err);
     if (!st)
         st = check_opening(all, together->n_ranks, err);
     if (!st && together->rank != 0)
-        st = zfi_store_join_save(args, all[0].tmp_name, store, err);
+        st = zfi_store_join_save(args, all[0].number, store, err);
     if (!st)
         *file_nbytes = all[0].file_nbytes;
     zfi_together_drop(together, all);
@@ -137,7 +136,7 @@ static void say_sync(zf_instance_t *inst, const char *path) {
 /* The instance rests. Failures of one rank are every rank's. */
 static zf_status_t write_state(zf_instance_t *inst, const zf_state_args_t *args, zfi_together_t *together,
                                zf_state_report_t *report, zf_error_t *err) {
-    zfi_store_t store = {.parent_fd = -1, .dir_fd = -1, .blob_fd = -1};
+    zfi_store_t store = ZFI_STORE_CLOSED;
     zfi_save_args_t how = {.note = args->note, .file_nbytes = zfi_state_file_nbytes(), .together = together};
     zf_status_t st = ZF_OK;
     if (zfi_together_meets(together) && !args->store)
@@ -150,7 +149,7 @@ static zf_status_t write_state(zf_instance_t *inst, const zf_state_args_t *args,
         st = close_windows(inst, err);
     if (!st)
         st = zfi_state_write(inst->run, &how, &store, report, err);
-    if (store.sync.lacks_directories)
+    if (store.lacks_dir_sync)
         say_sync(inst, args->path);
     if (together->rank != 0)
         zfi_store_close(&store);
@@ -219,21 +218,16 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
 
 typedef zf_status_t (*reading_fn)(zfi_store_t *store, void *arg, zf_error_t *err);
 
-/* Reads again where the file system has no locks, a save may remove what is being read; then what it put there is read
- * instead. */
+/* Reads again where the file system has no locks, and a save removed what was being read: what it put there. */
 static zf_status_t read_checkpoint(const zf_state_args_t *args, reading_fn fn, void *arg, zf_error_t *err) {
-    enum { TRIES = 100 };
-    zf_status_t st = ZF_OK;
-    int is_replaced = 1;
-    for (int i = 0; i < TRIES && is_replaced; i++) {
-        zfi_store_t store;
-        st = zfi_store_open_load(args, &store, err);
-        if (st)
-            return st;
+    zfi_store_t store;
+    zf_status_t st = zfi_store_open_load(args, &store, err);
+    if (st)
+        return st;
+    do
         st = fn(&store, arg, err);
-        is_replaced = (st == ZF_ERR_STORAGE || st == ZF_ERR_CHECKPOINT) && zfi_directory_was_replaced(&store);
-        zfi_store_close(&store);
-    }
+    while ((st == ZF_ERR_STORAGE || st == ZF_ERR_CHECKPOINT) && zfi_store_begin_again(&store));
+    zfi_store_close(&store);
     return st;
 }
 
@@ -246,17 +240,12 @@ typedef struct load_args {
 
 static zf_status_t read_into(zfi_store_t *store, void *arg, zf_error_t *err) {
     load_args_t *to = arg;
-    zf_status_t st = zfi_state_read_into(&to->inst->run, store, to->flags, &to->together, &to->report, err);
-    if (!st && store->is_aside)
-        zfi_log(&to->inst->engine, ZF_LOG_WARN, "state",
-                "nothing is at %s: a save was cut off between two renames, and the checkpoint before it was loaded",
-                store->path);
-    return st;
+    return zfi_state_read_into(&to->inst->run, store, to->flags, &to->together, &to->report, err);
 }
 
 /* Every rank opens the checkpoint by itself, once: what one of them did again the others would not. */
 static zf_status_t read_together(const zf_state_args_t *args, load_args_t *to, zf_error_t *err) {
-    zfi_store_t store = {.parent_fd = -1, .dir_fd = -1, .blob_fd = -1};
+    zfi_store_t store = ZFI_STORE_CLOSED;
     zf_status_t st = zfi_together_meet(&to->together, zfi_store_open_load(args, &store, err), err);
     store.tick = zfi_together_tick;
     store.tick_arg = &to->together;

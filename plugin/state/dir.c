@@ -1,17 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/state/dir.c - a checkpoint as a directory (contract in state/store.h).
  *
- * Everything is done relative to the parent directory, which is opened once: a change of the working directory in the
- * middle of a save does no harm. A save writes beside the path (state/beside.h) and takes the path's place in one
- * renameat2(RENAME_EXCHANGE); where the file system cannot do that, in two renames, and a process that comes between
- * them finds the former checkpoint aside. If the process was killed there, a load puts it back; so does a save, which
- * then fails once, since it would replace what its host has not seen. A reader holds the directory that it opened under
- * a shared lock, so that its files stay until it is done. Saves of several processes to one path each write their own
- * directory and take turns at the end: a lock on the parent directory guards that, and the last one stays. */
+ * Model. The index is the checkpoint: it names its files. A save writes files under names that are free and an index of
+ * its own beside the present one, and renames that index. So the index that is there is whole at any moment, and so are
+ * the files that it names; a process that is killed leaves files that no index names.
+ *
+ *   zf_state.json                   the index
+ *   zf_state-00001.safetensors ...  data of save 0, the first in a directory
+ *   zf_state-N-00001.safetensors    data of save N
+ *   zf_state-N.new                  the index of save N, which is on its way; made first, so that N is its own
+ *
+ * Locks (flock). A save holds its .new exclusively, a reader the first data file of what it reads shared. A save that
+ * is over removes the files of every other number: but those of saves on their way, and those that are read. They are
+ * left to the next save. Without locks a save on its way cannot be told from a killed one, so both stay; a reader that
+ * loses its files begins again with the checkpoint that took their place (zfi_store_begin_again).
+ *
+ * Order on the disk: data and their names, the index, its name; then names go. (tests/plugin/test_state_crash.c tries
+ * every state in which a machine may stop.) */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,293 +28,220 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "state/beside.h"
 #include "state/store.h"
 
-static zf_status_t fail(zf_error_t *err, const char *what, const char *path, const char *blob, int code) {
-    return zfi_error_scoped(err, ZF_ERR_STORAGE, ZF_SCOPE_CALL, code, "state", "%s %s%s%s: %s", what, path,
+static zf_status_t fail(zf_error_t *err, const char *what, const zfi_store_t *store, const char *blob, int code) {
+    return zfi_error_scoped(err, ZF_ERR_STORAGE, ZF_SCOPE_CALL, code, "state", "%s %s%s%s: %s", what, store->path,
                             *blob ? "/" : "", blob, strerror(code));
 }
 
-static zf_status_t fail_at(zf_error_t *err, const char *what, const char *path, const char *blob, uint64_t at,
+static zf_status_t fail_at(zf_error_t *err, const char *what, const zfi_store_t *store, const char *blob, uint64_t at,
                            uint64_t nbytes, int code) {
     return zfi_error_scoped(err, ZF_ERR_STORAGE, ZF_SCOPE_CALL, code, "state",
-                            "%s %s/%s at byte %" PRIu64 " (%" PRIu64 " bytes): %s", what, path, blob, at, nbytes,
+                            "%s %s/%s at byte %" PRIu64 " (%" PRIu64 " bytes): %s", what, store->path, blob, at, nbytes,
                             strerror(code));
 }
 
-static const char *what_to_do(int code) {
-    switch (code) {
-    case EXDEV:
-        return "it lies in a lower layer of an overlay, as what an image of a container holds: name a directory that "
-               "is "
-               "new, or one on a volume";
-    case EBUSY:
-        return "a file system is mounted there: name a directory in it";
-    case EACCES:
-    case EPERM:
-        return "rename must be allowed in the directory that holds it: mend its permissions, or name another place";
-    default:
-        return "a save needs rename of directories where it writes: name a directory on another mount, or give the "
-               "save a store of your own (zf_state_store_t)";
-    }
+/* Brings a directory's names to the disk: 0 or errno. A mount that cannot is passed over. */
+static int sync_names(zfi_store_t *store, int fd) {
+    if (!store->syncs || fsync(fd) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOTSUP && errno != ENOSYS)
+        return errno;
+    store->lacks_dir_sync = 1;
+    return 0;
 }
 
-static zf_status_t cannot_rename(zf_error_t *err, const char *what, const char *path, int code) {
-    return zfi_error_scoped(err, ZF_ERR_STORAGE, ZF_SCOPE_CALL, code, "state",
-                            "%s %s: rename failed (%s), so nothing was saved; %s", what, path, strerror(code),
-                            what_to_do(code));
+static int is_at(int fd, int dir_fd, const char *name) {
+    struct stat mine, there;
+    return fstat(fd, &mine) == 0 && fstatat(dir_fd, name, &there, 0) == 0 && mine.st_ino == there.st_ino &&
+           mine.st_dev == there.st_dev;
 }
 
-static zf_status_t no_memory(zf_error_t *err) {
-    return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a path or a list of files");
-}
-
-/* ---- paths ------------------------------------------------------------------------------------------------------- */
-
-char *zfi_store_plain_path(const char *path) {
-    size_t n = strlen(path);
-    char *real = realpath(path, NULL), *out = NULL;
-    if (real || errno == ENOMEM)
-        return real;
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    char *plain = strndup(path, n), *slash = plain ? strrchr(plain, '/') : NULL;
-    if (!plain || slash == plain)
-        return plain;
-    if (slash)
-        *slash = '\0';
-    real = realpath(slash ? plain : ".", NULL);
-    if (slash)
-        *slash = '/';
-    if (!real)
-        return plain;
-    if (asprintf(&out, "%s/%s", strcmp(real, "/") == 0 ? "" : real, slash ? slash + 1 : plain) < 0)
-        out = NULL;
-    free(real);
-    free(plain);
-    return out;
-}
-
-static const char *parent_of(const zfi_store_t *store) {
-    return store->base == store->path ? "." : store->base == store->path + 1 ? "/" : store->path;
-}
-
-/* Opens the directory that holds the path's last name. */
-static zf_status_t open_parent(zfi_store_t *store, const char *path, zf_error_t *err) {
-    zf_status_t st = ZF_OK;
-    if (!*path || strlen(path) > PATH_MAX - 16)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "state", "path is %s", *path ? "too long" : "empty");
-    store->path = zfi_store_plain_path(path);
-    if (!store->path)
-        return no_memory(err);
-    char *slash = strrchr(store->path, '/');
-    store->base = slash ? slash + 1 : store->path;
-    if (slash && slash != store->path)
-        *slash = '\0';
-    store->parent_fd = open(parent_of(store), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (store->parent_fd < 0)
-        st = fail(err, "cannot open the directory", parent_of(store), "", errno);
-    if (slash)
-        *slash = '/';
-    return st;
+static void close_fd(int *fd) {
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
 }
 
 static void directory_close(zfi_store_t *store) {
-    if (store->blob_fd >= 0)
-        close(store->blob_fd);
-    if (store->dir_fd >= 0)
-        close(store->dir_fd);
-    if (store->parent_fd >= 0)
-        close(store->parent_fd);
-    store->blob_fd = store->dir_fd = store->parent_fd = -1;
-    free(store->path);
-    store->path = NULL;
+    close_fd(&store->blob_fd);
+    close_fd(&store->held_fd);
+    close_fd(&store->index_fd);
+    close_fd(&store->claim_fd);
+    close_fd(&store->dir_fd);
+    if (store->entries)
+        closedir(store->entries);
+    store->entries = NULL;
 }
 
-/* ---- the former checkpoint --------------------------------------------------------------------------------------- */
-
-/* The checkpoint at the path: its descriptor and its entries, opened before anything is replaced. */
-typedef struct former {
-    DIR *dir;                   /* NULL: there is nothing */
-    char name[ZFI_BESIDE_NAME]; /* where it lies once it is replaced */
-    int is_aside;               /* it lies there, and nothing is in its place: the next save or load puts it back */
-} former_t;
-
-static int is_directory(DIR *dir, const char *name) {
-    struct stat info;
-    return fstatat(dirfd(dir), name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode);
+static zf_status_t open_directory(zfi_store_t *store, const char *what, zf_error_t *err) {
+    store->dir_fd = open(store->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return store->dir_fd < 0 ? fail(err, what, store, "", errno) : ZF_OK;
 }
 
-/* The first entry that no checkpoint holds, or NULL; until the next readdir. */
-static const char *find_foreign(DIR *dir) {
+/* ---- names ------------------------------------------------------------------------------------------------------- */
+
+void zfi_store_file_name(uint32_t number, uint32_t file, char out[ZFI_BLOB_NAME]) {
+    if (number)
+        snprintf(out, ZFI_BLOB_NAME, "zf_state-%" PRIu32 "-%05" PRIu32 ".safetensors", number, file);
+    else
+        snprintf(out, ZFI_BLOB_NAME, "zf_state-%05" PRIu32 ".safetensors", file);
+}
+
+static void new_name(uint32_t number, char out[ZFI_BLOB_NAME]) {
+    snprintf(out, ZFI_BLOB_NAME, "zf_state-%" PRIu32 ".new", number);
+}
+
+/* The number of the save that gave a file its name; -1: none did. */
+static int64_t number_of(const char *name, int *out_is_new) {
+    static const char prefix[] = "zf_state-";
+    char given[ZFI_BLOB_NAME], *end;
+    *out_is_new = 0;
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return -1;
+    uint32_t a = (uint32_t)strtoul(name + sizeof prefix - 1, &end, 10);
+    uint32_t b = *end == '-' ? (uint32_t)strtoul(end + 1, NULL, 10) : 0;
+    new_name(a, given);
+    if ((*out_is_new = strcmp(name, given) == 0))
+        return a;
+    zfi_store_file_name(b ? a : 0, b ? b : a, given);
+    if (strcmp(name, given) != 0)
+        return -1;
+    return b ? a : 0;
+}
+
+/* The index of a save that is on its way lies under the name of its own. */
+static const char *name_of(const zfi_store_t *store, const char *blob, char room[ZFI_BLOB_NAME]) {
+    if (!store->is_save || strcmp(blob, ZF_STATE_INDEX) != 0)
+        return blob;
+    new_name(store->number, room);
+    return room;
+}
+
+/* The number of the next entry that has one; -1: none is left. */
+static int64_t next_number(const zfi_store_t *store, char out_name[ZFI_BLOB_NAME], int *out_is_new) {
     const struct dirent *entry;
-    while ((entry = readdir(dir)))
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            (!zfi_beside_is_file(entry->d_name) || is_directory(dir, entry->d_name)))
-            return entry->d_name;
-    return NULL;
+    int64_t number = -1;
+    while (number < 0 && (entry = readdir(store->entries)))
+        if ((number = number_of(entry->d_name, out_is_new)) >= 0)
+            memcpy(out_name, entry->d_name, strlen(entry->d_name) + 1); /* as long as number_of knows it */
+    return number;
 }
 
-static zf_status_t nothing_there(const zfi_store_t *store, zf_error_t *err) {
-    struct stat info;
-    if (fstatat(store->parent_fd, store->base, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(info.st_mode))
-        return zfi_error(err, ZF_ERR_STORAGE, "state",
-                         "%s is a symbolic link that leads nowhere: make the directory that it names, or remove it",
-                         store->path);
-    return ZF_OK;
-}
-
-/* Opens it and checks that a save may replace it. out->dir is to be closed, also on failure. */
-static zf_status_t open_former(const zfi_store_t *store, former_t *out, zf_error_t *err) {
-    int fd = openat(store->parent_fd, store->base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    *out = (former_t){0};
-    if (fd < 0)
-        return errno == ENOENT ? nothing_there(store, err) : fail(err, "cannot replace", store->path, "", errno);
-    out->dir = fdopendir(fd);
-    if (!out->dir) {
-        close(fd);
-        return no_memory(err);
-    }
-    const char *foreign = find_foreign(out->dir);
-    if (!foreign)
-        return ZF_OK;
-    return zfi_error(err, ZF_ERR_STORAGE, "state",
-                     "%s holds \"%.100s\", which is not of a checkpoint: a save replaces the whole directory; name one "
-                     "that is new, empty, or a checkpoint",
-                     store->path, foreign);
-}
-
-static void close_former(former_t *former) {
-    if (former->dir)
-        closedir(former->dir);
-    former->dir = NULL;
+/* Removes the files of a save; of one that is not this one unless it is read. */
+static void remove_save(const zfi_store_t *store, uint32_t number) {
+    char name[ZFI_BLOB_NAME];
+    int64_t found;
+    int is_new;
+    zfi_store_file_name(number, 1, name);
+    int fd = openat(store->dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    rewinddir(store->entries);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        while ((found = next_number(store, name, &is_new)) >= 0)
+            if (found == number)
+                unlinkat(store->dir_fd, name, 0);
+    close_fd(&fd);
 }
 
 /* ---- save -------------------------------------------------------------------------------------------------------- */
 
-static void directory_cancel(zfi_store_t *store) {
-    DIR *dir = store->dir_fd >= 0 ? fdopendir(store->dir_fd) : NULL;
-    if (dir) {
-        zfi_beside_remove(store->parent_fd, store->tmp_name, dir, &store->sync);
-        closedir(dir);
-        store->dir_fd = -1;
+/* The highest number that is there, of data alone or of all; -1: none. */
+static int64_t highest(const zfi_store_t *store, int is_of_data) {
+    char name[ZFI_BLOB_NAME];
+    int64_t most = -1, number;
+    int is_new;
+    rewinddir(store->entries);
+    while ((number = next_number(store, name, &is_new)) >= 0)
+        if (number > most && !(is_new && is_of_data))
+            most = number;
+    return most;
+}
+
+/* Whether the number is this save's: nobody has taken its file for a killed save's before it was locked, and no other
+ * save was over meanwhile, which may still be removing what was there before it. */
+static int is_own(const zfi_store_t *store) {
+    struct stat info;
+    return (flock(store->claim_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) &&
+           fstat(store->claim_fd, &info) == 0 && info.st_nlink > 0 && highest(store, 1) < store->number;
+}
+
+static zf_status_t claim_number(zfi_store_t *store, zf_error_t *err) {
+    enum { TRIES = 1000 };
+    char name[ZFI_BLOB_NAME] = "";
+    for (int i = 0; i < TRIES; i++) {
+        store->number = (uint32_t)(highest(store, 0) + 1);
+        new_name(store->number, name);
+        store->claim_fd = openat(store->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (store->claim_fd >= 0 && is_own(store))
+            return ZF_OK;
+        if (store->claim_fd < 0 && errno != EEXIST)
+            break;
+        close_fd(&store->claim_fd); /* it stays until a save is over */
     }
+    return fail(err, "cannot make", store, name, errno);
+}
+
+static void directory_cancel(zfi_store_t *store) {
+    if (store->claim_fd >= 0)
+        remove_save(store, store->number);
+    if (store->made_dir && is_at(store->dir_fd, AT_FDCWD, store->path)) /* the working directory may be another */
+        rmdir(store->path);
     directory_close(store);
 }
 
-enum { LOCK_TRIES = 1000, LOCK_PAUSE_US = 10000 };
-
-/* The lock on the parent directory. Where the file system has none, saves of several processes to one path are not
- * kept apart. */
-static zf_status_t lock_parent(const zfi_store_t *store, zf_error_t *err) {
-    for (int i = 0; i < LOCK_TRIES; i++) {
-        if (flock(store->parent_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-            return ZF_OK;
-        if (store->tick)
-            store->tick(store->tick_arg); /* other ranks wait for this one */
-        usleep(LOCK_PAUSE_US);
-    }
-    return zfi_error(
-        err, ZF_ERR_STORAGE, "state",
-        "another save, or another program, holds the lock on the directory of %s for more than %d s: save again later",
-        store->path, LOCK_TRIES / (1000000 / LOCK_PAUSE_US));
-}
-
-static void unlock_parent(const zfi_store_t *store) { flock(store->parent_fd, LOCK_UN); }
-
-/* The directory that is written has the mode and the group of the one that it will replace; its owner may write. */
-static zf_status_t make_tmp(zfi_store_t *store, former_t *former, zf_error_t *err) {
-    struct stat info;
-    int is_rename, code = zfi_beside_make(store->parent_fd, store->base, former->dir ? 0700 : 0777, &store->sync,
-                                          store->tmp_name, &store->dir_fd, &is_rename);
-    if (code && is_rename)
-        return cannot_rename(err, "cannot rename a directory beside", store->path, code);
-    if (code)
-        return fail(err, "cannot make a directory beside", store->path, "", code);
-    if (!former->dir || fstat(dirfd(former->dir), &info))
-        return ZF_OK;
-    store->mode = info.st_mode & 07777;
-    if (fchown(store->dir_fd, (uid_t)-1, info.st_gid))
-        store->mode &= ~(mode_t)02000; /* not of that group: the bit would mean another one */
-    fchmod(store->dir_fd, store->mode | 0700);
-    return ZF_OK;
-}
-
-/* Refuses at once what the last operation of the save would fail with. */
-static zf_status_t try_rename(const zfi_store_t *store, const former_t *former, zf_error_t *err) {
-    int code = former->dir ? zfi_beside_try_rename(store->parent_fd, store->base, store->tmp_name) : 0;
-    return code ? cannot_rename(err, "cannot replace", store->path, code) : ZF_OK;
-}
-
-/* A killed save has left the only checkpoint aside: back to the path with it, and no further. */
-static zf_status_t put_back(zfi_store_t *store, zf_error_t *err) {
-    int code = zfi_beside_put_back(store->parent_fd, store->base, &store->sync);
-    if (code == ENOENT)
-        return ZF_OK;
-    if (code == ENOMEM)
-        return no_memory(err);
-    if (code)
-        return fail(err, "a killed save left the checkpoint aside, and it cannot be put back to", store->path, "",
-                    code);
-    return zfi_error(err, ZF_ERR_STORAGE, "state",
-                     "a save was killed while it replaced %s, so that no checkpoint was there; it is back now, and "
-                     "nothing was saved: load it, or save again to replace it",
-                     store->path);
-}
-
 static zf_status_t begin_save(zfi_store_t *store, zf_error_t *err) {
-    former_t former = {0};
-    zf_status_t st = ZF_OK;
-    if (!*store->base || strcmp(store->base, ".") == 0 || strcmp(store->base, "..") == 0)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "state", "%s cannot be replaced: name a directory in it", store->path);
-    if (flock(store->parent_fd, LOCK_EX | LOCK_NB) == 0) { /* else another save is at it */
-        st = put_back(store, err);
-        if (!st && zfi_beside_sweep(store->parent_fd, store->base, &store->sync))
-            st = no_memory(err);
-        unlock_parent(store);
+    store->made_dir = mkdir(store->path, 0777) == 0;
+    if (!store->made_dir && errno != EEXIST)
+        return fail(err, "cannot make the directory", store, "", errno);
+    zf_status_t st = open_directory(store, "cannot open the directory", err);
+    if (!st && store->made_dir) {
+        int above = openat(store->dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        int code = above < 0 ? errno : sync_names(store, above);
+        close_fd(&above);
+        if (code)
+            st = fail(err, "cannot sync the directory that holds", store, "", code);
     }
-    if (!st)
-        st = open_former(store, &former, err);
-    if (!st)
-        st = make_tmp(store, &former, err);
-    if (!st)
-        st = try_rename(store, &former, err);
-    close_former(&former);
+    if (st)
+        return st;
+    int fd = openat(store->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    store->entries = fd < 0 ? NULL : fdopendir(fd);
+    if (store->entries)
+        return claim_number(store, err);
+    st = errno == ENOMEM ? zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to read the directory %s", store->path)
+                         : fail(err, "cannot read the directory", store, "", errno);
+    close_fd(&fd);
     return st;
 }
 
-zf_status_t zfi_directory_open_save(zfi_store_t *store, const char *path, zf_error_t *err) {
-    zf_status_t st = open_parent(store, path, err);
-    if (!st)
-        st = begin_save(store, err);
+zf_status_t zfi_directory_open_save(zfi_store_t *store, zf_error_t *err) {
+    zf_status_t st = begin_save(store, err);
     if (st)
         directory_cancel(store);
     return st;
 }
 
-/* Another rank has made the directory. */
-zf_status_t zfi_directory_join_save(zfi_store_t *store, const char *path, const char *tmp_name, zf_error_t *err) {
-    zf_status_t st = open_parent(store, path, err);
-    if (!st) {
-        snprintf(store->tmp_name, sizeof store->tmp_name, "%s", tmp_name);
-        store->dir_fd = openat(store->parent_fd, tmp_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-        if (store->dir_fd < 0)
-            st = zfi_error_scoped(err, ZF_ERR_STORAGE, ZF_SCOPE_CALL, errno, "state",
-                                  "beside %s there is no \"%.100s\", which rank 0 has made beside what it was given: "
-                                  "give every rank the same directory, of a file system that all of them see (%s)",
-                                  store->path, tmp_name, strerror(errno));
-    }
-    if (st)
-        directory_close(store);
-    return st;
+zf_status_t zfi_directory_join_save(zfi_store_t *store, zf_error_t *err) {
+    char name[ZFI_BLOB_NAME];
+    new_name(store->number, name);
+    store->dir_fd = open(store->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (store->dir_fd >= 0 && faccessat(store->dir_fd, name, F_OK, 0) == 0)
+        return ZF_OK;
+    zfi_error_scoped(err, ZF_ERR_STORAGE, ZF_SCOPE_CALL, errno, "state",
+                     "in %s there is no \"%s\", which rank 0 has made in what it was given: give every rank the same "
+                     "directory, of a file system that all of them see (%s)",
+                     store->path, name, strerror(errno));
+    directory_close(store);
+    return ZF_ERR_STORAGE;
 }
 
-/* The first rank that comes makes a blob of all ranks; the directory's name is known to them alone. */
+/* The first rank that comes makes a blob of all ranks; the index is made already. */
 static zf_status_t directory_begin(zfi_store_t *store, zf_error_t *err) {
-    int new_alone = store->is_shared ? 0 : O_EXCL;
-    store->blob_fd = openat(store->dir_fd, store->blob, O_WRONLY | O_CREAT | new_alone | O_CLOEXEC | O_NOFOLLOW, 0666);
-    return store->blob_fd < 0 ? fail(err, "cannot make", store->path, store->blob, errno) : ZF_OK;
+    char room[ZFI_BLOB_NAME];
+    const char *name = name_of(store, store->blob, room);
+    int new_alone = store->is_shared || name == room ? 0 : O_EXCL;
+    store->blob_fd = openat(store->dir_fd, name, O_WRONLY | O_CREAT | new_alone | O_CLOEXEC | O_NOFOLLOW, 0666);
+    return store->blob_fd < 0 ? fail(err, "cannot make", store, name, errno) : ZF_OK;
 }
 
 static zf_status_t directory_write(zfi_store_t *store, uint64_t offset, const void *data, uint64_t nbytes,
@@ -318,7 +253,7 @@ static zf_status_t directory_write(zfi_store_t *store, uint64_t offset, const vo
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return fail_at(err, "cannot write", store->path, store->blob, offset + done, nbytes - done,
+            return fail_at(err, "cannot write", store, store->blob, offset + done, nbytes - done,
                            n < 0 ? errno : ENOSPC);
         done += (uint64_t)n;
     }
@@ -326,194 +261,135 @@ static zf_status_t directory_write(zfi_store_t *store, uint64_t offset, const vo
 }
 
 static zf_status_t directory_end(zfi_store_t *store, zf_error_t *err) {
-    int fd = store->blob_fd, code = store->sync.is_wanted && fsync(fd) ? errno : 0;
+    int fd = store->blob_fd, code = store->syncs && fsync(fd) ? errno : 0;
     store->blob_fd = -1;
     if (close(fd) && !code)
         code = errno;
-    return code ? fail_at(err, "cannot sync", store->path, store->blob, 0, store->blob_nbytes, code) : ZF_OK;
+    return code ? fail_at(err, "cannot sync", store, store->blob, 0, store->blob_nbytes, code) : ZF_OK;
 }
 
 /* ---- into its place ---------------------------------------------------------------------------------------------- */
 
-/* Whether two names can be exchanged: the call is unknown, forbidden by a filter, or the file system lacks it. */
-static int cannot_exchange(int code) {
-    return code == EINVAL || code == EXDEV || code == ENOSYS || code == EPERM || code == EOPNOTSUPP || code == ENOTTY;
+/* Numbers of saves; what finds no room is left to the next save. */
+typedef struct numbers {
+    uint32_t n, all[64];
+} numbers_t;
+
+static int has_number(const numbers_t *numbers, int64_t number) {
+    uint32_t i = 0;
+    while (i < numbers->n && numbers->all[i] != number)
+        i++;
+    return i < numbers->n;
 }
 
-/* Two renames. What lies aside is marked as the checkpoint until the caller knows that the second is on the disk. */
-static int replace_in_two(zfi_store_t *store, former_t *former) {
-    if (renameat(store->parent_fd, store->tmp_name, store->parent_fd, store->base) == 0)
-        return 0; /* nothing was there, or an empty directory */
-    if (!former->dir || (errno != ENOTEMPTY && errno != EEXIST))
-        return errno;
-    zfi_beside_name(store->base, former->name);
-    int code = zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_ASIDE, former->name, store->base, &store->sync);
-    if (!code && renameat(store->parent_fd, store->base, store->parent_fd, former->name))
-        code = errno;
-    if (code)
-        return code;
-    if (renameat(store->parent_fd, store->tmp_name, store->parent_fd, store->base) == 0)
-        return 0;
-    code = errno;
-    former->is_aside = renameat(store->parent_fd, former->name, store->parent_fd, store->base) != 0;
-    return code;
+static void add_number(numbers_t *numbers, int64_t number) {
+    if (numbers->n < sizeof numbers->all / sizeof *numbers->all && !has_number(numbers, number))
+        numbers->all[numbers->n++] = (uint32_t)number;
 }
 
-static int put_in_place(zfi_store_t *store, former_t *former) {
-    int code = former->dir ? zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_REPLACED, store->tmp_name, store->base,
-                                             &store->sync)
-                           : 0;
-    if (code)
-        return code;
-    if (renameat2(store->parent_fd, store->tmp_name, store->parent_fd, store->base, RENAME_EXCHANGE) == 0) {
-        memcpy(former->name, store->tmp_name, sizeof former->name);
-        return 0;
-    }
-    code = errno;
-    if (code == ENOENT || cannot_exchange(code))
-        code = replace_in_two(store, former);
-    if (code && former->dir && !former->is_aside)
-        zfi_beside_unmark(dirfd(former->dir));
-    return code;
+/* Whether the process of a save lives, or may. The index of one that does not goes. */
+static int is_on_its_way(const zfi_store_t *store, const char *name) {
+    int fd = openat(store->dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int is_locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (is_locked)
+        unlinkat(store->dir_fd, name, 0);
+    close_fd(&fd);
+    return !is_locked;
 }
 
-/* The former one comes back, and the new one lies beside it again. */
-static int take_back(const zfi_store_t *store, const former_t *former) {
-    int fd = store->parent_fd, code = 0;
-    if (strcmp(former->name, store->tmp_name) == 0) {
-        code = renameat2(fd, store->tmp_name, fd, store->base, RENAME_EXCHANGE) ? errno : 0;
-    } else {
-        code = renameat(fd, store->base, fd, store->tmp_name) ? errno : 0;
-        if (!code && *former->name)
-            code = renameat(fd, former->name, fd, store->base) ? errno : 0;
-    }
-    if (!code && former->dir)
-        zfi_beside_unmark(dirfd(former->dir));
-    return code;
+/* Finds the saves of any process that are over, of lower numbers: a higher one may be taken again. */
+static void find_over(const zfi_store_t *store, numbers_t *out) {
+    numbers_t alive = {.n = 1, .all = {store->number}};
+    char name[ZFI_BLOB_NAME];
+    int64_t number;
+    int is_new;
+    rewinddir(store->entries);
+    while ((number = next_number(store, name, &is_new)) >= 0)
+        if (is_new && number != store->number && is_on_its_way(store, name))
+            add_number(&alive, number);
+    rewinddir(store->entries);
+    while ((number = next_number(store, name, &is_new)) >= 0 && alive.n < sizeof alive.all / sizeof *alive.all)
+        if (number < store->number && !has_number(&alive, number))
+            add_number(out, number);
 }
 
-static zf_status_t replace(zfi_store_t *store, former_t *former, zf_error_t *err) {
-    zf_status_t st = put_back(store, err); /* again: time has passed */
-    if (!st)
-        st = open_former(store, former, err);
-    if (st)
-        return st;
-    int code = put_in_place(store, former);
-    if (code)
-        return cannot_rename(err, "cannot replace", store->path, code);
-    code = zfi_beside_sync(store->parent_fd, &store->sync);
-    if (!code) {
-        if (*former->name && strcmp(former->name, store->tmp_name) != 0)
-            zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_REPLACED, former->name, store->base, &store->sync);
-        return ZF_OK;
-    }
-    if (take_back(store, former) == 0)
-        return fail(err, "the former checkpoint stays: cannot sync the directory that holds", store->path, "", code);
-    close(store->dir_fd); /* it is in place, so that cancel must not remove it */
-    store->dir_fd = -1;
-    return fail(err,
-                "the new checkpoint is in its place, but may be lost if the machine stops: cannot sync the directory "
-                "that holds",
-                store->path, "", code);
-}
-
+/* What is over is found before the index changes: a save that takes this one's place meanwhile is not among it. */
 static zf_status_t directory_commit(zfi_store_t *store, zf_error_t *err) {
-    former_t former = {0};
-    int code = zfi_beside_sync(store->dir_fd, &store->sync);
-    zf_status_t st =
-        code ? fail(err, "cannot sync the new directory of", store->path, "", code) : lock_parent(store, err);
-    if (st)
-        return st; /* cancel follows */
-    st = replace(store, &former, err);
-    if (!st)
-        zfi_beside_unmark(store->dir_fd); /* once another save comes, the mark is what that one says of it */
-    unlock_parent(store);
-    if (!st) {
-        if (store->mode)
-            fchmod(store->dir_fd, store->mode);
-        if (former.dir && *former.name)
-            zfi_beside_remove(store->parent_fd, former.name, former.dir, &store->sync);
-        directory_close(store);
-    }
-    close_former(&former);
-    return st;
+    char name[ZFI_BLOB_NAME];
+    numbers_t over = {0};
+    int code = sync_names(store, store->dir_fd);
+    new_name(store->number, name);
+    if (code)
+        return fail(err, "cannot sync the directory", store, "", code);
+    find_over(store, &over);
+    if (renameat(store->dir_fd, name, store->dir_fd, ZF_STATE_INDEX))
+        return fail(err, "cannot replace the index of", store, "", errno);
+    code = sync_names(store, store->dir_fd);
+    for (uint32_t i = 0; i < over.n && !code; i++)
+        remove_save(store, over.all[i]);
+    if (code)
+        fail(err,
+             "the new checkpoint is in its place, but may be lost if the machine stops; the former one's files stay: "
+             "cannot sync the directory",
+             store, "", code);
+    directory_close(store);
+    store->made_dir = 0; /* cancel may follow */
+    return code ? ZF_ERR_STORAGE : ZF_OK;
 }
 
 /* ---- load -------------------------------------------------------------------------------------------------------- */
 
-int zfi_directory_was_replaced(const zfi_store_t *store) {
-    struct stat mine, there;
-    return store->parent_fd >= 0 && store->dir_fd >= 0 && fstat(store->dir_fd, &mine) == 0 &&
-           (fstatat(store->parent_fd, store->base, &there, 0) || mine.st_ino != there.st_ino ||
-            mine.st_dev != there.st_dev);
+static zf_status_t open_index(zfi_store_t *store, zf_error_t *err) {
+    store->index_fd = openat(store->dir_fd, ZF_STATE_INDEX, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    return store->index_fd < 0 ? fail(err, "cannot open the checkpoint", store, ZF_STATE_INDEX, errno) : ZF_OK;
 }
 
-/* Opens what is at the path and locks it. EAGAIN: it was replaced meanwhile. */
-static int open_locked(zfi_store_t *store, const char *name) {
-    store->dir_fd = openat(store->parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (store->dir_fd < 0)
-        return errno;
-    if ((flock(store->dir_fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK) ||
-        (!store->is_aside && zfi_directory_was_replaced(store))) {
-        close(store->dir_fd);
-        store->dir_fd = -1;
-        return EAGAIN;
-    }
-    return 0;
-}
-
-static int open_checkpoint(zfi_store_t *store) {
-    const char *name = *store->base ? store->base : ".";
-    char aside[ZFI_BESIDE_NAME];
-    int code;
-    store->is_aside = 0;
-    if (*store->base && !zfi_beside_is_there(store->parent_fd, store->base) &&
-        flock(store->parent_fd, LOCK_EX | LOCK_NB) == 0) { /* else a save may be between its two renames */
-        code = zfi_beside_put_back(store->parent_fd, store->base, &store->sync);
-        unlock_parent(store);
-        if (code == ENOMEM)
-            return code;
-    }
-    code = open_locked(store, name);
-    if (code != ENOENT)
-        return code;
-    code = zfi_beside_find_aside(store->parent_fd, store->base, aside);
-    store->is_aside = !code;
-    return code ? code : open_locked(store, aside);
-}
-
-zf_status_t zfi_directory_open_load(zfi_store_t *store, const char *path, zf_error_t *err) {
-    enum { TRIES = 100 };
-    zf_status_t st = open_parent(store, path, err);
-    int code = EAGAIN;
-    for (int i = 0, n_missing = 0; i < TRIES && !st && (code == EAGAIN || (code == ENOENT && n_missing < 3)); i++) {
-        code = open_checkpoint(store);
-        n_missing += code == ENOENT; /* it may lie between two renames, for a moment */
-    }
-    if (!st && code == ENOMEM)
-        st = no_memory(err);
-    if (!st && code)
-        st = fail(err, "cannot open the checkpoint", store->path, "", code);
+zf_status_t zfi_directory_open_load(zfi_store_t *store, zf_error_t *err) {
+    zf_status_t st = open_directory(store, "cannot open the checkpoint", err);
+    if (!st)
+        st = open_index(store, err);
     if (st)
         directory_close(store);
     return st;
 }
 
-static zf_status_t open_blob(zfi_store_t *store, const char *name, zf_error_t *err) {
+static zf_status_t directory_hold(zfi_store_t *store, const char *name, zf_error_t *err) {
     struct stat info;
-    if (store->blob_fd >= 0 && strcmp(store->blob, name) == 0)
+    if (store->is_save)
         return ZF_OK;
-    if (store->blob_fd >= 0)
-        close(store->blob_fd);
+    store->held_fd = openat(store->dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (store->held_fd < 0)
+        return fail(err, "cannot open", store, name, errno);
+    if ((flock(store->held_fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK) ||
+        (fstat(store->held_fd, &info) == 0 && info.st_nlink == 0))
+        return fail(err, "another save is removing", store, name, EAGAIN);
+    return ZF_OK;
+}
+
+static int directory_begin_again(zfi_store_t *store) {
+    if (store->is_save || is_at(store->index_fd, store->dir_fd, ZF_STATE_INDEX))
+        return 0;
+    close_fd(&store->blob_fd);
+    close_fd(&store->held_fd);
+    close_fd(&store->index_fd);
+    return open_index(store, NULL) == ZF_OK;
+}
+
+static zf_status_t open_blob(zfi_store_t *store, const char *blob, zf_error_t *err) {
+    char room[ZFI_BLOB_NAME];
+    struct stat info;
+    const char *name = name_of(store, blob, room);
+    if (store->blob_fd >= 0 && strcmp(store->blob, blob) == 0)
+        return ZF_OK;
+    close_fd(&store->blob_fd);
     store->blob_fd = openat(store->dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (store->blob_fd < 0)
-        return fail(err, "cannot open", store->path, name, errno);
+        return fail(err, "cannot open", store, name, errno);
     if (fstat(store->blob_fd, &info) || !S_ISREG(info.st_mode)) {
-        close(store->blob_fd);
-        store->blob_fd = -1;
+        close_fd(&store->blob_fd);
         return zfi_error(err, ZF_ERR_STORAGE, "state", "%s/%s is not a regular file", store->path, name);
     }
-    snprintf(store->blob, sizeof store->blob, "%s", name);
+    snprintf(store->blob, sizeof store->blob, "%s", blob);
     store->blob_nbytes = (uint64_t)info.st_size;
     return ZF_OK;
 }
@@ -534,7 +410,7 @@ static zf_status_t directory_read(zfi_store_t *store, const char *name, uint64_t
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            st = fail_at(err, "cannot read", store->path, name, offset + done, nbytes - done, errno);
+            st = fail_at(err, "cannot read", store, name, offset + done, nbytes - done, errno);
         else if (n == 0)
             st = zfi_error(err, ZF_ERR_CHECKPOINT, "state", "%s/%s ends at byte %" PRIu64 ", need %" PRIu64,
                            store->path, name, offset + done, offset + nbytes);
@@ -550,6 +426,8 @@ const zfi_store_ops_t zfi_store_directory = {.reads_back = 1,
                                              .end = directory_end,
                                              .commit = directory_commit,
                                              .cancel = directory_cancel,
+                                             .hold = directory_hold,
+                                             .begin_again = directory_begin_again,
                                              .size = directory_size,
                                              .read = directory_read,
                                              .close = directory_close};

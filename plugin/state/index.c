@@ -553,7 +553,7 @@ static zf_status_t check_sizes(zfi_store_t *store, const zfi_saved_t *saved, zf_
     return ZF_OK;
 }
 
-zf_status_t zfi_index_read(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err) {
+static zf_status_t read_once(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err) {
     uint64_t nbytes = 0;
     zf_status_t st = zfi_store_size(store, ZF_STATE_INDEX, &nbytes, err);
     if (st)
@@ -570,8 +570,17 @@ zf_status_t zfi_index_read(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err
     free(text);
     if (st)
         return st;
-    st = check_sizes(store, out, err);
+    st = zfi_store_hold(store, out->files[0].name, err);
+    if (!st)
+        st = check_sizes(store, out, err);
     if (st)
         zfi_saved_free(out);
+    return st;
+}
+
+zf_status_t zfi_index_read(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err) {
+    zf_status_t st = read_once(store, out, err);
+    while (st && zfi_store_begin_again(store))
+        st = read_once(store, out, err);
     return st;
 }

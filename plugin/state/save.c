@@ -47,7 +47,7 @@ uint64_t zfi_state_file_nbytes(void) {
 }
 
 /* By elements: they are the same on ranks that have other experts beside a parameter. */
-static zf_status_t deal_files(zfi_saved_t *saved, uint64_t most) {
+static zf_status_t deal_files(zfi_saved_t *saved, uint32_t number, uint64_t most) {
     uint64_t nbytes = 0;
     saved->files = calloc(saved->n_params + 1, sizeof *saved->files);
     if (!saved->files)
@@ -63,7 +63,7 @@ static zf_status_t deal_files(zfi_saved_t *saved, uint64_t most) {
         saved->files[saved->n_files - 1].end_param = i + 1;
     }
     for (uint32_t f = 0; f < saved->n_files; f++)
-        snprintf(saved->files[f].name, sizeof saved->files[f].name, "zf_state-%05u.safetensors", f + 1);
+        zfi_store_file_name(number, f + 1, saved->files[f].name);
     return ZF_OK;
 }
 
@@ -258,7 +258,7 @@ static zf_status_t check_written(const writer_t *writer, zf_error_t *err) {
 }
 
 static zf_status_t write_files(writer_t *writer, uint64_t file_nbytes, zf_error_t *err) {
-    zf_status_t st = deal_files(&writer->saved, file_nbytes);
+    zf_status_t st = deal_files(&writer->saved, writer->store->number, file_nbytes);
     if (st)
         return zfi_error(err, st, "state", "no memory to plan the files of a checkpoint");
     for (uint32_t f = 0; f < writer->saved.n_files && !st; f++)

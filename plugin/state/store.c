@@ -100,32 +100,35 @@ static zf_status_t open_host(const zf_state_args_t *args, int is_save, zfi_store
 }
 
 static zf_status_t open_any(const zf_state_args_t *args, int is_save, zfi_store_t *out, zf_error_t *err) {
-    *out = (zfi_store_t){
-        .parent_fd = -1, .dir_fd = -1, .blob_fd = -1, .sync.is_wanted = !(args->flags & ZF_STATE_NO_SYNC)};
+    *out = (zfi_store_t)ZFI_STORE_CLOSED;
+    out->path = args->path;
+    out->is_save = is_save;
+    out->syncs = !(args->flags & ZF_STATE_NO_SYNC);
     if (!args->path == !args->store)
         return zfi_error(err, ZF_ERR_ARGUMENT, "state", "%s: give one of them",
                          args->path ? "both path and store are given" : "path and store are NULL");
     if (args->store)
         return open_host(args, is_save, out, err);
+    if (!*args->path)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "state", "path is empty");
     out->ops = &zfi_store_directory;
-    return is_save ? zfi_directory_open_save(out, args->path, err) : zfi_directory_open_load(out, args->path, err);
+    return ZF_OK;
 }
 
 zf_status_t zfi_store_open_save(const zf_state_args_t *args, zfi_store_t *out, zf_error_t *err) {
-    return open_any(args, 1, out, err);
+    zf_status_t st = open_any(args, 1, out, err);
+    return st || args->store ? st : zfi_directory_open_save(out, err);
 }
 
-zf_status_t zfi_store_join_save(const zf_state_args_t *args, const char *tmp_name, zfi_store_t *out, zf_error_t *err) {
-    *out = (zfi_store_t){.ops = &zfi_store_directory,
-                         .parent_fd = -1,
-                         .dir_fd = -1,
-                         .blob_fd = -1,
-                         .sync.is_wanted = !(args->flags & ZF_STATE_NO_SYNC)};
-    return zfi_directory_join_save(out, args->path, tmp_name, err);
+zf_status_t zfi_store_join_save(const zf_state_args_t *args, uint32_t number, zfi_store_t *out, zf_error_t *err) {
+    zf_status_t st = open_any(args, 1, out, err);
+    out->number = number;
+    return st ? st : zfi_directory_join_save(out, err);
 }
 
 zf_status_t zfi_store_open_load(const zf_state_args_t *args, zfi_store_t *out, zf_error_t *err) {
-    return open_any(args, 0, out, err);
+    zf_status_t st = open_any(args, 0, out, err);
+    return st || args->store ? st : zfi_directory_open_load(out, err);
 }
 
 /* ---- saving and loading ------------------------------------------------------------------------------------------ */
@@ -186,6 +189,12 @@ zf_status_t zfi_store_read(zfi_store_t *store, const char *name, uint64_t offset
         store->total_nbytes += nbytes;
     return st;
 }
+
+zf_status_t zfi_store_hold(zfi_store_t *store, const char *name, zf_error_t *err) {
+    return store->ops->hold ? store->ops->hold(store, name, err) : ZF_OK;
+}
+
+int zfi_store_begin_again(zfi_store_t *store) { return store->ops->begin_again && store->ops->begin_again(store); }
 
 zf_status_t zfi_store_want(zfi_store_t *store, const char *name, uint64_t offset, uint64_t nbytes, zf_error_t *err) {
     int32_t rc = store->host.want(store->host.ctx, name, offset, nbytes);

@@ -144,15 +144,6 @@ else
     [ -z "${CI:-}" ] || failed=1
 fi
 
-# a save that was killed between its two renames left the checkpoint aside: each command puts it back
-for command in inspect verify consolidate; do
-    cp -r "$dir/ckpt" "$dir/gone.zf-save-0123456789abcdef"
-    printf 'aside\ngone.zf-save-0123456789abcdef\ngone\n' >"$dir/gone.zf-save-0123456789abcdef/zf_state.mark"
-    [ "$command" = consolidate ] && set -- "$dir/gone.safetensors" || set --
-    expect 0 'version 2\|sound\|float32' "$zf" --plugin "$plugin" ckpt "$command" "$dir/gone" "$@"
-    [ -f "$dir/gone/zf_state.json" ] && [ ! -e "$dir/gone/zf_state.mark" ] || { echo "FAIL: $command leaves it aside"; failed=1; }
-    rm -r "$dir"/gone*
-done
 expect 1 'No such file' "$zf" --plugin "$plugin" ckpt inspect "$dir/gone"
 
 # a target that is no regular file is refused and stays what it is; a target that is one keeps its mode

@@ -5,7 +5,6 @@
 #include "crash_disk.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -32,7 +31,7 @@ typedef struct node {
     size_t nbytes; /* of data, which the state has */
 } node_t;
 
-typedef enum kind { MAKE, WRITE, SYNC, RENAME, EXCHANGE, REMOVE } kind_t;
+typedef enum kind { MAKE, WRITE, SYNC, RENAME, REMOVE } kind_t;
 
 typedef struct call {
     kind_t kind;
@@ -47,7 +46,7 @@ static struct {
     unsigned char *data; /* of a file: all that is ever written to it */
     size_t nbytes;
 } known[MOST_NODES];
-static int n_nodes, n_calls, is_recording, has_no_exchange;
+static int n_nodes, n_calls, is_recording;
 static call_t calls[MOST_CALLS];
 static const char *made_in;
 
@@ -94,14 +93,21 @@ ZT_WRAP(int, openat, int dir, const char *name, int flags, ...) {
     return fd;
 }
 
-ZT_WRAP(int, mkdirat, int dir, const char *name, mode_t mode) {
-    int at = node_of(dir), rc = __real_mkdirat(dir, name, mode);
+ZT_WRAP(int, mkdir, const char *path, mode_t mode) {
+    const char *name = strrchr(path, '/');
+    int rc = __real_mkdir(path, mode), above = is_recording ? open(path, O_RDONLY | O_DIRECTORY) : -1, at;
     struct stat info;
-    if (!rc && at >= 0 && fstatat(dir, name, &info, 0) == 0) {
-        call_t *call = record(MAKE, at, "", name);
+    if (above < 0)
+        return rc;
+    ck_assert(name && fstat(above, &info) == 0);
+    int parent = __real_openat(above, "..", O_RDONLY | O_DIRECTORY, 0);
+    if (!rc && (at = node_of(parent)) >= 0) {
+        call_t *call = record(MAKE, at, "", name + 1);
         call->made = add_node(info.st_ino);
         first.nodes[call->made].is_dir = 1;
     }
+    close(parent);
+    close(above);
     return rc;
 }
 
@@ -149,16 +155,6 @@ ZT_WRAP(int, renameat, int from_dir, const char *from, int to_dir, const char *t
     return rc;
 }
 
-ZT_WRAP(int, renameat2, int from_dir, const char *from, int to_dir, const char *to, unsigned flags) {
-    int at = node_of(from_dir), rc;
-    if (at >= 0 && has_no_exchange)
-        return errno = EINVAL, -1;
-    rc = __real_renameat2(from_dir, from, to_dir, to, flags);
-    if (!rc && at >= 0)
-        record(EXCHANGE, at, from, to);
-    return rc;
-}
-
 ZT_WRAP(int, unlinkat, int dir, const char *name, int flags) {
     int at = node_of(dir), rc = __real_unlinkat(dir, name, flags);
     if (!rc && at >= 0)
@@ -202,18 +198,17 @@ static int read_node(int parent, const char *name) {
     return node;
 }
 
-void zt_crash_begin(const char *dir, int lacks_exchange) {
+void zt_crash_begin(const char *dir) {
     for (int i = 0; i < n_nodes; i++)
         free(known[i].data);
     memset(known, 0, sizeof known);
     memset(&first, 0, sizeof first);
     n_nodes = n_calls = 0;
     read_node(AT_FDCWD, dir);
-    has_no_exchange = lacks_exchange;
     is_recording = 1;
 }
 
-void zt_crash_end(void) { is_recording = has_no_exchange = 0; }
+void zt_crash_end(void) { is_recording = 0; }
 
 /* ---- a state ----------------------------------------------------------------------------------------------------- */
 
@@ -241,16 +236,6 @@ static int rename_in(node_t *dir, const call_t *call) {
     return 1;
 }
 
-static int exchange_in(node_t *dir, const call_t *call) {
-    name_t *from = find(dir, call->from), *to = find(dir, call->to);
-    if (!from || !to)
-        return 0;
-    int node = from->node;
-    from->node = to->node;
-    to->node = node;
-    return 1;
-}
-
 /* 0: what it needs is not there. */
 static int apply(const call_t *call) {
     node_t *node = &state.nodes[call->node];
@@ -265,8 +250,6 @@ static int apply(const call_t *call) {
         return 1;
     case RENAME:
         return rename_in(node, call);
-    case EXCHANGE:
-        return exchange_in(node, call);
     case REMOVE:
         name = find(node, call->from);
         if (!name || !may_go(name))

@@ -8,8 +8,8 @@
  * synced, every subset is a state; of more, all but two of them at most, and two of them at most. */
 #pragma once
 
-/* Records from here on, in the directory and below it; lacks_exchange: RENAME_EXCHANGE fails with EINVAL. */
-void zt_crash_begin(const char *dir, int lacks_exchange);
+/* Records from here on, in the directory and below it. */
+void zt_crash_begin(const char *dir);
 void zt_crash_end(void);
 
 /* Makes each state in a new directory and calls look, once per state that differs. is_over: nothing is missing of what

@@ -20,26 +20,19 @@
  * everything before it changes anything, and what it reads again it checks again. Memory: a load into
  * an instance that has trained needs its host memory a second time while it lasts; into a fresh one only buffers.
  *
- * Directory. A save writes beside `path`, into a directory `path`.zf-save-<16 hexadecimal digits>, syncs it, reads
- * index and headers back, and exchanges the two names in one rename: a process killed at any moment leaves the old
- * checkpoint whole. What it leaves beside it is removed by the next save to the same path; a mark in it says that it is
- * of a save, so that nothing of the user's is touched. A directory that holds anything but a checkpoint is never
- * replaced. The new directory gets mode and group of the one that it replaces. The file system needs: mkdir, rename of
- * directories, unlink and rmdir in the directory that holds `path`, and fsync of files unless ZF_STATE_NO_SYNC is
- * given. A save tries rename before it writes or closes anything, and refuses a mount that lacks it, a directory in a
- * lower layer of an overlay, and one that a file system is mounted on: ZF_ERR_STORAGE says which, and nothing stays
- * beside. The file system may lack fsync of directories (a warning says so once), flock and
- * renameat2(RENAME_EXCHANGE). Where it cannot exchange names, the save renames twice; between the two nothing is at
- * `path`, and a load takes the former checkpoint, which lies beside it under such a name with the mark "aside". Where a
- * killed process left it so, a load, verify, note or weights puts it back. A save puts it back as well and fails once
- * (ZF_ERR_STORAGE): a host that found nothing at `path` would replace what it has not seen. Loads and saves of several
- * processes do not disturb each other: a load reads the checkpoint that it began with, saves to one path take turns,
- * and the last one stays. Where the file system has no locks (flock), a load that lost its files begins again, and what
- * killed processes left stays.
+ * Directory. It is made where there is none, and what else is in it stays; the names zf_state* in it are the plugin's.
+ * A save writes files of new names and an index of its own, syncs them, reads index and headers back, and renames its
+ * index to ZF_STATE_INDEX. So what is at `path` is whole at any moment, and a process killed at any moment leaves the
+ * former checkpoint or the new one. Then files that no index needs are removed, also those that killed saves left. The
+ * file system needs: mkdir, and in `path` rename and unlink of files, and fsync of files unless ZF_STATE_NO_SYNC is
+ * given. It may lack fsync of directories (a warning says so once) and flock. Loads and saves of several processes do
+ * not disturb each other: a load reads the checkpoint that it began with, of saves to one path the last one stays, and
+ * what is read or on its way meanwhile is left to the next save. Where the file system has no locks (flock), a load
+ * that lost its files begins again, and of saves on their way what killed processes left stays.
  *
  * Several ranks call save and load together, with the same flags and note and with a path to one directory that all of
  * them see. The blobs are those that one rank would write. Each rank writes what it keeps and syncs it; then rank 0
- * writes the index and renames. A load reads on each rank what it will keep; the check of all tensors is shared. Any
+ * writes the index. A load reads on each rank what it will keep; the check of all tensors is shared. Any
  * number of ranks loads what any number has saved. Whatever fails on one rank fails on all,
  * with its message. A rank that is at work for longer than [host] deadline_ms is waited for, one that is gone is not;
  * a single write, read, want or sync must not take as long. Reports count the bytes of the rank itself. Ranks that save
