@@ -31,10 +31,12 @@ class Stream:
         self.queue, self.is_behind = [], False
 
     def wait_stream(self, other):
-        if self is CURRENT and "values are not waited for" in Stream.faults:
-            return
         other.run()
         self.is_behind = "nothing waits" not in Stream.faults
+
+    def wait_event(self, event):
+        if "values are not waited for" not in Stream.faults:
+            event.stream.run(event)
 
     def run(self, until=None):
         """What was given to it, up to an event."""
@@ -109,6 +111,7 @@ class Given(nn.Module):
         self.weight = nn.Parameter(torch.linspace(-1, 1, max(1, torch.Size(shape).numel())).reshape(shape))
 
     def forward(self, grad):
+        self.seen = self.weight.detach().cpu()
         return (self.weight * grad).sum()
 
 
@@ -195,6 +198,39 @@ class Lanes(TorchTest):
             while not n_taken:  # until a worker came to it
                 opt = self.check(n_steps=6, **options)
                 n_taken = opt.stats()["early_taken"]
+
+    def run_read_in_forward(self, n_steps=6):
+        """With fetch=True, where the first module's forward begins once all updates are over. Whether each forward read what the step before
+        gave, and how many modules were started before their own hook came."""
+        here, n_ahead, is_same = model().to(VULKAN), 0, True
+        there = copy.deepcopy(here).cpu()
+        opt, plain = self.zenflow(here, model=here, fetch=True, **HYPER), self.zenflow(there, **HYPER)
+        fetcher = opt._fetcher
+        push_ahead = fetcher._push_ahead
+
+        def push_all():
+            nonlocal n_ahead
+            for _, fence in fetcher.ahead:
+                opt._instance.wait(fence)
+            late = len(fetcher.late)
+            push_ahead()
+            n_ahead += late - len(fetcher.late)
+        with mock.patch.object(fetcher, "_push_ahead", push_all):
+            for step in range(n_steps):
+                generator, before = torch.Generator().manual_seed(step), [layer.weight.detach().clone() for layer in there]
+                for mine, theirs in zip(here, there):
+                    theirs.weight.grad = torch.randn(theirs.weight.shape, generator=generator)
+                    mine(theirs.weight.grad.to(VULKAN)).backward()
+                is_same = is_same and all(torch.equal(mine.seen, values) for mine, values in zip(here, before))
+                for each in (opt, plain):
+                    each.step()
+                    each.zero_grad()
+        return is_same, n_ahead
+
+    def test_values_of_the_next_modules_are_started_ahead(self):
+        self.assertEqual(self.run_read_in_forward(), (True, 4 * 4))  # all but the first, from the third step on
+        Stream.faults = ("values are not waited for",)
+        self.assertFalse(self.run_read_in_forward()[0])
 
     def test_gradients_changed_after_their_hook(self):
         def clip(of, step):

@@ -102,3 +102,33 @@ class LeftAlone(TorchTest):
         for p, state in optimizer.state.items():
             state.update(exp_avg_sq=state["exp_avg_sq"].float(), master=p.detach().float() * (1 + 1e-4))
         self.assertEqual(precision(model, optimizer), [])
+
+
+class OfOurOwn(TorchTest):
+    def test_weights_that_stand_while_their_masters_move(self):
+        """In turn, where metrics() asked before the step; each counted as all weights and exports before and after it have it."""
+        for options in ({}, {"fetch": True}):
+            for dtype, least in ((torch.bfloat16, 0.9), (torch.float32, None)):
+                model, found = mlp(dtype=dtype), {}
+                opt = self.zenflow(model, model=model, lr=1e-6, **options)
+                self.assertNotIn("moved_masters", opt.metrics())
+                for step in range(2 + len(list(model.parameters()))):
+                    opt.zero_grad()
+                    support.loss_of(model, step, dtype).backward()
+                    opt.synchronize()
+                    before = opt.export() if step else None, support.values_of(model)
+                    if step > 1:
+                        opt.metrics()
+                    opt.step()
+                    opt.synchronize()
+                    after = opt.export()
+                    for (name, p), was in zip(model.named_parameters(), before[1] if step > 1 else ()):
+                        if name == next(reversed(opt._watched), None):
+                            has_moved = after[name] != before[0][name]
+                            found[name] = int((has_moved & (p == was)).sum()), int(has_moved.sum())
+                metrics = opt.metrics()
+                self.assertEqual("moved_masters" in metrics, least is not None)
+                if least is not None:
+                    self.assertEqual(set(found), {name for name, _ in model.named_parameters()})
+                    self.assertEqual((metrics["still_weights"], metrics["moved_masters"]), tuple(map(sum, zip(*found.values()))))
+                    self.assertGreater(metrics["still_weights"], least * metrics["moved_masters"])

@@ -402,11 +402,20 @@ class Instance:
     def fetch(self, ids=()):
         """Waits until the current values of these parameters (none given: of all) are in place. An id, or (id, first, n):
         the matrices first ... first + n - 1 of a parameter with batch axes."""
+        self.wait(self.start_fetch(ids))
+
+    def start_fetch(self, ids=()):
+        """As fetch(), which waits: the fence for it."""
         array = _named(ids) if ids else None
         fence = _abi.Fence(struct_size=C.sizeof(_abi.Fence))
         self.call(self.table.param_fetch, array, len(ids), C.sizeof(_abi.ParamItem), C.byref(self.stream),
                   C.byref(fence), doing="param_fetch")
-        self.wait(fence)
+        return fence
+
+    @staticmethod
+    def is_over(fence):
+        """Whether there is nothing to wait for."""
+        return fence.kind != _abi.FENCE_HOST_COUNTER or C.c_uint64.from_address(fence.counter).value >= fence.value
 
     def wait(self, fence, timeout_ns=FENCE_TIMEOUT_NS):
         """Waits on this thread for a fence that a hook returned."""

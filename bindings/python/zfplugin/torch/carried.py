@@ -32,11 +32,10 @@ def _key(tensor):
 class _Mirror:
     """host: the copy that the plugin trains. of: the parameters on the device whose values it has, one but for ties."""
 
-    __slots__ = ("host", "of", "key", "is_written", "is_edited", "version", "pack")
+    __slots__ = ("host", "of", "key", "is_edited", "version", "pack")
 
     def __init__(self, host):
         self.host, self.of, self.key = host, [], None
-        self.is_written = False            # by the plugin, and not yet carried up
         self.is_edited = False             # it may have what others wrote
         self.version = self.pack = None    # of the device's values when both were the same
 
@@ -92,6 +91,7 @@ class Mirrors:
         self._spare = {}    # {id(parameter): memory for a mirror}
         self._fresh = []    # (parameter, mirror) that were joined since keep()
         self._lanes = {}    # {device: its lane}
+        self._going_up = []  # (lane, pack, event) of copies that no stream of the trainer's was made to wait for
 
     # ---- which mirror ------------------------------------------------------------------------------------------------
 
@@ -207,18 +207,17 @@ class Mirrors:
         return ((self.lane(device), group) for device, group in found.items())
 
     @with_versions
-    def pull(self, params, is_quick=False):
-        """Brings what others wrote on the device into the mirrors, which otherwise stay untouched. is_quick: what no version counter and
-        no address tells of is left to another time."""
+    def pull(self, params):
+        """Brings what others wrote on the device into the mirrors, which otherwise stay untouched."""
+        self.follow()
         found = {id(p): (p, self._of(param, p)) for param, p in ((param, cut.local(param)) for param in params) if is_carried(p)}
         for lane, pairs in self._by_lane(found.values()):
             edited = [(p, mirror) for p, mirror in pairs if mirror.version != p._version]
-            if not is_quick:
-                lane.settle()
-                edited = self._edited(lane, pairs, {id(mirror.pack) for _, mirror in edited})
+            lane.settle()
+            edited = self._edited(lane, pairs, {id(mirror.pack) for _, mirror in edited})
             for p, mirror in edited:
                 values = p.detach().cpu()
-                if not mirror.is_written and not torch.equal(words_of(values), words_of(mirror.host)):
+                if not torch.equal(words_of(values), words_of(mirror.host)):
                     mirror.host.copy_(values)
                     mirror.is_edited = True
             self._note(edited)
@@ -243,21 +242,33 @@ class Mirrors:
             for mirror in filter(None, (self._mirrors.get(id(param)) for param in params)):
                 mirror.is_edited = is_edited
 
-    def wrote(self, params):
-        """The mirrors of these have other values than the device."""
-        for mirror in filter(None, (self._mirrors.get(id(param)) for param in params)):
-            mirror.is_written = True
+    def are_touched(self, params):
+        """Whether a version counter or an address tells that one of these was written on the device; waits for nothing."""
+        return any(mirror is not None and (mirror.version != cut.local(param)._version or mirror.key != _key(cut.local(param)))
+                   for param, mirror in ((param, self._mirrors.get(id(param))) for param in params))
 
     @with_versions
-    def push(self):
-        """Brings what was written into mirrors to the device: what is computed there next finds it."""
-        written = [(cut.local(mirror.of[0]), mirror) for mirror in {id(m): m for m in self._mirrors.values() if m.is_written}.values()]
+    def push(self, params):
+        """Starts to bring the mirrors of these to the device. The trainer calls follow() before it reads there."""
+        written = [(cut.local(mirror.of[0]), mirror)
+                   for mirror in {id(m): m for m in filter(None, (self._mirrors.get(id(param)) for param in params))}.values()]
         for lane, packs in self._packs(written).items():
-            lane.copy_up(packs)
-            for pack in packs:
-                lane.remember(pack)
+            event = lane.copy_up(packs)
+            self._going_up += [(lane, pack, event) for pack in packs]
         for p, mirror in written:
-            mirror.is_written, mirror.version = False, p._version
+            mirror.version = p._version
+
+    @with_versions
+    def follow(self, params=None):
+        """Whatever is computed next on the devices finds there what was pushed of these; None: of all."""
+        chosen = params and {id(mirror.pack) for mirror in filter(None, (self._mirrors.get(id(param)) for param in params))}
+        going, self._going_up = self._going_up, []
+        for lane, pack, event in going:
+            if params is None or id(pack) in chosen:
+                lane.follow(event)
+                lane.remember(pack)
+            else:
+                self._going_up.append((lane, pack, event))
 
     def say_written(self, params):
         """Their version counters were moved, for autograd alone."""

@@ -9,9 +9,12 @@ processes the new values of this one's part. state_dict() of model and optimizer
 A hook may be silent: torch.compile traces it as nothing, or was there before it. So a module whose hook was silent in a step is fetched
 when the next step ends: what is not seen to fetch does not overlap, and is as new.
 
-What others wrote since the step is not fetched; the next step follows it. To look for that means to wait for the device;
-on a stream (CUDA) one look tells of all modules that are fetched after it, until one of them is called again, and a forward whose
-graph is kept does not look where nothing tells of a write (is_untouched() in parameters.py).
+What others wrote since the step is not fetched; the next step follows it. To look for that means to wait for the device:
+there one look tells of all modules that are fetched after it, until one of them is called again or a version counter has moved. On a
+stream (CUDA) a forward whose graph is kept does not look where nothing tells of a write (is_untouched() in parameters.py).
+
+Where torch carries values, those of the next modules are started ahead, in the order of the last pass: the plugin is asked for all of
+them at the first hook after a step, and at each hook what is there by then goes up, beside the forward of this module.
 
 A graph that has read a parameter before its fetch would go backward through other values than it went forward, so version
 counters move with the first fetch after a step, as they do with the step: autograd refuses such a graph.
@@ -35,11 +38,13 @@ class Fetcher:
         self.is_fetched = [False] * len(self.modules)
         self.late = set()  # ids that were not fetched since the step
         self.edited = None  # ids that a look found, where one look serves several fetches; None: look again
+        self.order, self.order_before = [], []  # modules as their hooks fetched, since the step and before it
+        self.ahead = None  # [(ids of a module, fence)] that were asked for; None: not since the step
         self.handles = [on_forward(ref(), Hook(self.before_forward, at)) for at, ref in enumerate(self.modules)]
 
     def bind(self, instance, table):
         numbers = {id(table.params[i]): i for i in table.ids}
-        self.instance, self.table, self.late = instance, table, set()
+        self.instance, self.table, self.late, self.ahead = instance, table, set(), None
         instance.before_rest = self.fetch_all
         self.ids = [tuple(numbers[id(p)] for p in ref().parameters(recurse=False) if id(p) in numbers)
                     if ref() is not None else () for ref in self.modules]
@@ -48,7 +53,7 @@ class Fetcher:
 
     def unbind(self):
         self.instance = self.table = None
-        self.ids, self.unhooked = [()] * len(self.modules), set()
+        self.ids, self.unhooked, self.ahead = [()] * len(self.modules), set(), None
 
     @whole
     def before_forward(self, at, module, *_):
@@ -59,7 +64,25 @@ class Fetcher:
             self.edited = None  # another pass began: others may have written in between
         if self.is_fetched[at] or not self.ids[at] or self.instance.is_closed:
             return
+        self.order.append(at)
+        self._ask_ahead()
         self.is_fetched[at] = self.fetch(self.ids[at])
+        self._push_ahead()
+
+    def _ask_ahead(self):
+        """Once after each step, where copies run beside the trainer: what nobody wrote."""
+        table = self.table
+        if self.ahead is None and table.is_carried and table.mirrors.are_beside(table.trained):
+            edited = self._look(table.ids)
+            coming = ([i for i in self.ids[at] if i in self.late and i not in edited] for at in self.order_before)
+            self.ahead = [(ids, self.instance.start_fetch(ids)) for ids in coming if ids and not table.has_moved(ids)]
+
+    def _push_ahead(self):
+        while self.ahead and self.instance.is_over(self.ahead[0][1]):
+            ids, _ = self.ahead.pop(0)
+            ids = [i for i in ids if i in self.late]
+            if not self.table.has_moved(ids) and not self.table.mirrors.are_touched(self.table.params[i] for i in ids):
+                self._say_shown(ids, is_ahead=True)
 
     def fetch(self, ids):
         """False: some were written by others, and stay as they are; or are in other memory, where a step follows."""
@@ -68,29 +91,30 @@ class Fetcher:
         edited = self._look(ids)
         edited.update(i for i in ids if self.table.has_moved((i,)))
         ids = [i for i in ids if i not in edited]
-        if ids:
+        if any(i in self.late for i in ids) or not self.table.is_carried and ids:
             self.instance.fetch(ids)
             self._say_shown(ids)
+        self.table.follow(ids)
         return not edited
 
-    def _say_shown(self, ids):
+    def _say_shown(self, ids, is_ahead=False):
         """These show the newest values now."""
         if self.late:
             owners = {self.table.owner(i) for i in ids}
             shown = [i for i in self.late if self.table.owner(i) in owners]
             self.late.difference_update(shown)
             self.table.say_written(shown)
-            self.table.push(shown)
+            self.table.push(shown, is_ahead)
 
     def _look(self, ids):
         """Those of ids that others wrote."""
-        if not self.instance.place.is_stream:
-            # Compares contents on a device, where the mirror would be written over an edit that no version counter tells of.
-            return set(self.table.find_edited([i for i in ids if not self.table.is_gone(i)], is_quick=not self.table.is_carried))
-        if not self.edited and torch.is_grad_enabled() and self.table.is_untouched():
+        table = self.table
+        if not self.instance.place.is_stream and not table.is_carried:
+            return set(table.find_edited([i for i in ids if not table.is_gone(i)]))
+        if not self.edited and torch.is_grad_enabled() and table.is_untouched():
             return set()  # what is written all the same, the plugin leaves out
-        if self.edited is None or self.edited:  # what was found may have been written back
-            self.edited = set(self.table.find_edited([i for i in self.table.ids if not self.table.is_gone(i)]))
+        if self.edited is None or self.edited or table.mirrors.are_touched(table.params[i] for i in ids):  # what was found may have been written back
+            self.edited = set(table.find_edited([i for i in table.ids if not table.is_gone(i)]))
         return self.edited.intersection(ids)
 
     def fetch_all(self):
@@ -118,6 +142,7 @@ class Fetcher:
         silent = self.unhooked.union(*(ids for ids, is_heard in zip(self.ids, self.is_heard) if not is_heard))
         n = len(self.modules)
         self.is_heard, self.is_fetched, self.edited = [False] * n, [False] * n, None
+        self.order, self.order_before, self.ahead = [], self.order or self.order_before, None
         if silent:
             self.instance.fetch(sorted(silent))
             self.table.push(silent)

@@ -220,8 +220,7 @@ class GradientFeed:
         """Lets go of what was read, and waits until at most so much is being read."""
         while self.in_flight:
             fence, _, _ = self.in_flight[0]
-            is_over = fence.kind != _abi.FENCE_HOST_COUNTER or C.c_uint64.from_address(fence.counter).value >= fence.value
-            if not is_over and sum(nbytes for _, _, nbytes in self.in_flight) <= most_nbytes:
+            if not self.instance.is_over(fence) and sum(nbytes for _, _, nbytes in self.in_flight) <= most_nbytes:
                 return
             self.instance.wait(fence)
             self.in_flight.pop(0)

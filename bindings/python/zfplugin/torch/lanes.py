@@ -121,9 +121,13 @@ class Waiting:
         to.copy_(values)
 
     def copy_up(self, packs):
+        """An event, or None: it is done."""
         for pack in packs:
             for to, values in zip(pack.tensors, pack.hosts):
                 to.copy_(values)
+
+    def follow(self, event):
+        """The current stream's next work comes behind it."""
 
     def run(self, act):
         """act(), which computes on the device; an event, or None: it is done."""
@@ -150,7 +154,7 @@ class Side(Waiting):
         self._device, self._module = device, module
         self._stream = module.Stream(device=device)
         self._up_room = Room(True)
-        self._up = []  # [(event of a copy up, its memory on the device)]
+        self._up = []  # [(event of copies up, all memory that they need)]
         self._factors = torch.ones(1, dtype=torch.int64, device=device)
 
     def reserve(self, sizes):
@@ -175,8 +179,10 @@ class Side(Waiting):
     def copy(self, to, values):
         return self.run(lambda: to.copy_(values, non_blocking=True))
 
+    def follow(self, event):
+        self._module.current_stream(self._device).wait_event(event)
+
     def copy_up(self, packs):
-        """What the current stream is given next finds the values there."""
         joint, kept = [(pack.tensors, _whole(pack.hosts)) for pack in packs if len(pack.tensors) > 1], []
         if joint and not self._up_room.has([values for _, values in joint]):
             self.settle()
@@ -192,8 +198,8 @@ class Side(Waiting):
                 kept.append(_unflatten_dense_tensors(whole, tensors))
                 torch._foreach_copy_(tensors, kept[-1])
 
-        self._up.append((self.run(act), kept))
-        self._module.current_stream(self._device).wait_stream(self._stream)
+        self._up.append((self.run(act), (packs, joint, kept)))
+        return self._up[-1][0]
 
     def settle(self):
         for event, _ in self._up:

@@ -213,7 +213,10 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
         if binding.feed.is_without_gradients():
             self._say_no_gradient()
             return loss
+        looked = self._look()
         self.last_report = _report(binding.step(self.param_groups, self.clip_norm, self._is_epoch_end))
+        if looked is not None:
+            self._watch(looked)
         self._is_epoch_end = False
         self._tally.made_step()
         self._say_skipped()

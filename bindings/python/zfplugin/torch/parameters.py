@@ -323,16 +323,22 @@ class ParameterTable:
         self.push(edits)
         self.put(edits)
 
-    def pull(self, ids, is_quick=False):
+    def pull(self, ids):
         """Brings what others wrote on a device of these into their mirrors."""
         if self.is_carried:
-            self.mirrors.pull((self.params[i] for i in ids if not self.frozen[i]), is_quick)
+            self.mirrors.pull(self.params[i] for i in ids if not self.frozen[i])
 
-    def push(self, ids=()):
-        """Brings what was written into mirrors, of these and of those noted before, to the devices."""
+    def push(self, ids, is_ahead=False):
+        """Brings what was written into mirrors of these to the devices. is_ahead: nobody reads it there before follow()."""
         if self.is_carried:
-            self.mirrors.wrote(self.params[i] for i in ids)
-            self.mirrors.push()
+            self.mirrors.push([self.params[i] for i in ids])
+            if not is_ahead:
+                self.follow(ids)
+
+    def follow(self, ids):
+        """The next reader of these on the devices finds what was pushed."""
+        if self.is_carried:
+            self.mirrors.follow([self.params[i] for i in ids])
 
     def put(self, ids):
         """Takes these so that what they show counts as written by others, all of it."""
@@ -349,10 +355,10 @@ class ParameterTable:
                 edited[i] = p
         return edited
 
-    def find_edited(self, ids, hold=False, is_quick=False):
+    def find_edited(self, ids, hold=False):
         """Those of ids whose bound memory others wrote since, in order. hold: the plugin leaves these alone until
-        it is asked about them again. is_quick: on a device what nothing tells of may be found another time."""
-        self.pull(ids, is_quick)
+        it is asked about them again."""
+        self.pull(ids)
         asked = [i for i in ids if not self.frozen[i] and self.shapes[i].numel() and self.mirrors.may_be_edited(self.params[i])]
         params = self.now()
         edited = self.instance.written(asked, _abi.WRITTEN_HOLD if hold else _abi.WRITTEN_LOOK) if self.told.has_digests else \

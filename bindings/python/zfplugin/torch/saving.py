@@ -181,10 +181,10 @@ class Tally:
         self._n_steps = self._n_since_flush = self._n_since_final = 0
         self.n_without = self.n_skipped = 0  # steps without a gradient, and those that were skipped as of the last one
         self._n_warm_up = int(config["zenflow.full_warm_up_rounds"])
-        self._is_deferring = (config["zenflow.update_interval"], config["zenflow.publish_lag"]) != ("1", "0")
+        self.is_deferring = (config["zenflow.update_interval"], config["zenflow.publish_lag"]) != ("1", "0")
         with contextlib.suppress(ValueError):  # "auto"
-            self._is_deferring = self._is_deferring and float(config["zenflow.topk_ratio"]) < 1
-        self._is_deferring = self._is_deferring and config["device.state_mib"] != "all"
+            self.is_deferring = self.is_deferring and float(config["zenflow.topk_ratio"]) < 1
+        self.is_deferring = self.is_deferring and config["device.state_mib"] != "all"
 
     def made_step(self):
         self._n_steps += 1
@@ -207,7 +207,7 @@ class Tally:
 
     def is_pending(self):
         """Whether the visible weights may lack updates."""
-        return self._is_deferring and self._n_since_flush > 0 and self._n_steps > self._n_warm_up
+        return self.is_deferring and self._n_since_flush > 0 and self._n_steps > self._n_warm_up
 
     def warn(self, is_settled):
         """The run ends here. is_settled: with all updates in place; else who took final values has them, but the weights do not."""
