@@ -309,6 +309,8 @@ static void check_record(abi_args_t *a, zf_status_t st, const char *needle, cons
                   is_text(a->err.origin, sizeof a->err.origin) && a->err.origin[0],
               "%s, %s: scope %d, retryable %d, origin \"%.40s\"", slot, what, a->err.scope, a->err.retryable,
               a->err.origin);
+    abi_check(p, ABI_RULE_NATIVE, a->err.native_code == 0 || (st == ZF_ERR_CONFIG && a->create.config_path),
+              "%s, %s: native_code %lld, and the system had no part in it", slot, what, (long long)a->err.native_code);
     abi_check(p, ABI_RULE_MESSAGE, has_text && strlen(message) >= 10 && strchr(message, ' '),
               "%s, %s: message \"%.100s\" says nothing", slot, what, message);
     check_blame(a, message, what);

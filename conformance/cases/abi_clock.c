@@ -14,8 +14,11 @@
 
 enum { CLOCK = 1000000, N_BEFORE = 2, N_BEHIND = 5, N_ELEMS = 12, MOST = 8192 };
 
-#define CONFIG "[zenflow]\nmode = exact\n[log]\nlevel = error\n[host]\nthreads = 1\n"
-static const char stochastic[] = CONFIG "moments_dtype = bfloat16_stochastic\n";
+#define CONFIG(mode) "[zenflow]\n" mode "\n[log]\nlevel = error\n[host]\nthreads = 1\n"
+static const char exact[] = CONFIG("mode = exact"),
+                  stochastic[] = CONFIG("mode = exact") "moments_dtype = bfloat16_stochastic\n";
+static const char deferred[] =
+    CONFIG("mode = windows\ntopk_ratio = 0\nupdate_interval = 1\npublish_lag = 0\npredict = off");
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
@@ -171,7 +174,8 @@ static void run(abi_rig_t *own, const char *config, zo_moments_t moments) {
 }
 
 static void probe_clock(abi_rig_t *own) {
-    run(own, CONFIG, ZO_MOMENTS_F32);
+    run(own, exact, ZO_MOMENTS_F32);
+    run(own, deferred, ZO_MOMENTS_F32);
     run(own, stochastic, ZO_MOMENTS_STOCHASTIC);
 }
 

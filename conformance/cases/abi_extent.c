@@ -15,10 +15,10 @@
 static const char plain_config[] =
     "[zenflow]\ntopk_ratio = 0.3\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = off\n"
     "[host]\nthreads = 1\n[log]\nlevel = error\n";
-static const double max_unplanned_nbytes = 12e6, stack_nbytes = 8.5e6; /* of each thread */
+static const double max_unplanned_nbytes = 12e6, descriptor_nbytes = 2e3, stack_nbytes = 8.5e6; /* of each thread */
 
 typedef struct extent {
-    const char *what;
+    const char *what, *config;
     uint32_t n_params, n_steps;
     int64_t shape[2];
     abi_probe_t *probe;
@@ -45,7 +45,7 @@ static void open_plugin(extent_t *e, const zf_loader_t *loader) {
                              .ndim = 2,
                              .shape = {e->shape[0], e->shape[1]},
                              .dtype = zf_dtype_float32(),
-                             .config = plain_config,
+                             .config = e->config ? e->config : plain_config,
                              .does_not_clip = 1};
     double before = abi_data_nbytes(), planned, grown;
     int n_threads = abi_watch_threads(1);
@@ -55,7 +55,7 @@ static void open_plugin(extent_t *e, const zf_loader_t *loader) {
     grown -= stack_nbytes * (abi_watch_threads(INT_MAX) - n_threads);
     planned =
         (double)rig_counter(&e->rig, "host_planned_nbytes") + (double)rig_counter(&e->rig, "device_planned_nbytes");
-    abi_check(e->probe, ABI_RULE_BOOKS, grown <= planned + max_unplanned_nbytes,
+    abi_check(e->probe, ABI_RULE_BOOKS, grown <= planned + max_unplanned_nbytes + descriptor_nbytes * e->n_params,
               "%s: bind_params planned %.0f bytes and mapped %.0f", e->what, planned, grown);
 }
 
@@ -83,10 +83,12 @@ static void train(extent_t *e) {
     const float **list = calloc(e->n_params, sizeof *list);
     if (!list)
         abort();
-    for (uint32_t i = 0; i < e->n_params; i++)
-        list[i] = grads(e, i);
     for (uint32_t s = 0; s < e->n_steps; s++) {
         const zo_hyper_t hyper = set_hyper(&e->rig.hyper, s);
+        for (uint32_t i = 0; i < e->n_params; i++) { /* in every third step all have one gradient, in one memory */
+            list[i] = grads(e, s % 3 ? i : 0);
+            e->rig.items[i].tensor = &e->rig.grad_tensors[s % 3 ? i : 0];
+        }
         fill(e->rig.grads, e->n_params * e->n_elems, s);
         rig_fetch(&e->rig, 0, 0);
         zo_adamw_step(e->plain, list, &hyper, 1.0f);
@@ -126,11 +128,19 @@ static void run(abi_rig_t *rig, extent_t e) {
 }
 
 static void probe_many(abi_rig_t *rig) {
-    run(rig, (extent_t){.what = "1000 parameters", .n_params = 1000, .n_steps = 7, .shape = {2, 3}});
+    run(rig, (extent_t){.what = "5000 parameters", .n_params = 5000, .n_steps = 7, .shape = {2, 3}});
 }
 
 static void probe_large(abi_rig_t *rig) {
     run(rig, (extent_t){.what = "a parameter of 1024 x 1025", .n_params = 1, .n_steps = 5, .shape = {1024, 1025}});
+}
+
+/* Numbers of elements beyond what fp32 counts. */
+static void probe_huge(abi_rig_t *rig) {
+    static const char exact[] = "[zenflow]\nmode = exact\n[log]\nlevel = error\n";
+    run(rig,
+        (extent_t){
+            .what = "a parameter of 4099 x 4099", .config = exact, .n_params = 1, .n_steps = 2, .shape = {4099, 4099}});
 }
 
 static void probe_long(abi_rig_t *rig) {
@@ -140,7 +150,7 @@ static void probe_long(abi_rig_t *rig) {
 /* ---- drawn settings ---------------------------------------------------------------------------------------------- */
 
 /* What a case draws besides its size; the oracle of the whole schedule stands beside it. */
-enum { MOST_GROUPS = 10 };
+enum { MOST_GROUPS = 100 };
 
 typedef struct drawn {
     extent_t e;
@@ -184,7 +194,7 @@ static const char *draw_config(drawn_t *d) {
 
 /* One group, or some, each with a rule of its own; of many parameters as many as there may be. */
 static void draw_groups(drawn_t *d) {
-    d->n_groups = d->e.n_params > 100 ? MOST_GROUPS : 1 + draw(d, 2) * draw(d, MOST_GROUPS);
+    d->n_groups = d->e.n_params > 100 ? MOST_GROUPS : 1 + draw(d, 2) * draw(d, 10);
     for (uint32_t i = 0; i < d->n_groups; i++) {
         d->groups[i] = (zf_group_decl_t){.struct_size = sizeof *d->groups, .rule = draw(d, ZF_RULE_CALLBACK)};
         d->config.groups[i].rule = (zo_rule_t)d->groups[i].rule;
@@ -301,6 +311,7 @@ static void probe_drawn(abi_rig_t *rig) {
 
 const abi_row_t abi_extent_rows[] = {{"many parameters", ABI_OPEN, 1, probe_many},
                                      {"a large parameter", ABI_OPEN, 1, probe_large},
+                                     {"a huge parameter", ABI_OPEN, 1, probe_huge},
                                      {"many steps", ABI_OPEN, 1, probe_long},
                                      {NULL, ABI_NOTHING, 0, NULL}};
 

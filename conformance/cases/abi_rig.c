@@ -17,6 +17,12 @@ const char abi_rig_config[] =
     "on_overwrite = ask\n"
     "[host]\nthreads = 1\n";
 
+/* Of the second of two trainers. */
+static const char other_config[] =
+    "[zenflow]\ntopk_ratio = 0.6\nselect_interval = 3\nupdate_interval = 3\nfull_warm_up_rounds = 1\n"
+    "on_overwrite = ask\n"
+    "[host]\nthreads = 1\n";
+
 /* ---- the library ------------------------------------------------------------------------------------------------- */
 
 static const zf_plugin_t *negotiate(abi_probe_t *probe, zf_plugin_negotiate_fn entry) {
@@ -185,18 +191,23 @@ void abi_rig_describe(abi_rig_t *rig, uint32_t seed) {
                                          .tensor = &rig->grad_tensors[i]};
     rig->stream =
         (zf_stream_t){.struct_size = sizeof rig->stream, .kind = ZF_STREAM_HOST_THREAD, .device_type = ZF_DEVICE_CPU};
-    rig->hyper = (zf_group_hyper_t){
-        .struct_size = sizeof rig->hyper, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.01};
+    rig->hyper = (zf_group_hyper_t){.struct_size = sizeof rig->hyper,
+                                    .lr = 0.01 * seed,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.99,
+                                    .eps = 1e-8,
+                                    .weight_decay = 0.01};
     rig->step = (zf_step_args_t){.struct_size = sizeof rig->step,
                                  .flags = ZF_STEP_WAIT,
                                  .groups = &rig->hyper,
                                  .n_groups = 1,
                                  .elem_size = sizeof rig->hyper,
                                  .stream = &rig->stream};
+    const char *config = seed == 2 ? other_config : abi_rig_config;
     rig->create = (zf_create_args_t){.struct_size = sizeof rig->create,
                                      .host = &rig->host.table,
-                                     .config_text = rig->probe->is_core ? NULL : abi_rig_config,
-                                     .config_text_nbytes = rig->probe->is_core ? 0 : strlen(abi_rig_config),
+                                     .config_text = rig->probe->is_core ? NULL : config,
+                                     .config_text_nbytes = rig->probe->is_core ? 0 : strlen(config),
                                      .device_type = ZF_DEVICE_CPU};
     abi_rig_set_gradients(rig);
 }

@@ -75,7 +75,7 @@ zf_plugin_negotiate_fn abi_open_entry(abi_probe_t *probe, const char *path);
 /* Opens the library and negotiates. 0 = it cannot be used (reported under NEGOTIATE). */
 int abi_rig_open(abi_rig_t *rig, abi_probe_t *probe, const char *path);
 
-/* Describes parameters, gradients and hyper-parameters anew, from the seed; needs no plugin. */
+/* Describes parameters, gradients, hyper-parameters and configuration from the seed, 1 or 2; needs no plugin. */
 void abi_rig_describe(abi_rig_t *rig, uint32_t seed);
 
 /* A call of the rig's plugin: the host table's functions know that a hook runs, and on which thread. Its status. */

@@ -38,13 +38,14 @@ void zx_run_between(zx_run_t *run) {
         zx_host_quiesce(&run->host, ZF_QUIESCE_DRAIN);
         zx_run_look(run, 1);
     }
+    zx_run_refuse_layers(run);
     if (zx_chance(&c->rng, c->p_changed) && !zx_wide_change(run))
         change_param(run);
+    zx_run_change_layers(run);
     if (zx_chance(&c->rng, c->p_flush)) {
         do
             zx_run_flush(run);
         while (zx_wide_again(run));
-        zx_run_change_layers(run);
         if (zx_chance(&c->rng, 50))
             zx_run_look(run, 1);
     }

@@ -17,7 +17,6 @@
 #include "zf_loader.h"
 
 typedef enum zx_size { ZX_SMALL = 0, ZX_BIG, ZX_MEDIUM, ZX_TINY, ZX_RUNS } zx_size_t;
-enum { STYLE_PLAIN = 0, STYLE_INTEGERS, STYLE_SPARSE, STYLE_TINY, N_STYLES };
 enum { LONGEST_AUTO = 16 };   /* update_interval = auto */
 enum { MOST_MATRICES = 512 }; /* of a tensor: what a device in software walks through in seconds */
 
@@ -328,17 +327,6 @@ static void draw_flags(zx_case_t *c, zx_param_t *p, int is_first) {
     p->decl.is_not_in_norm = (p->flags & ZF_PARAM_NOT_IN_NORM) != 0;
 }
 
-static float draw_value(zx_rng_t *r, double scale) { return (float)(zx_uniform(r, -1.0, 1.0) * scale); }
-
-void *zx_case_values(zx_case_t *c, const zx_param_t *p) {
-    uint64_t n = zx_n_elems(p);
-    void *values = zx_alloc(n * zo_dtype_nbytes(p->decl.dtype));
-    double scale = zx_log_uniform(&c->rng, 1e-3, 10.0);
-    for (uint64_t i = 0; i < n; i++)
-        zo_narrow(values, p->decl.dtype, i, draw_value(&c->rng, scale));
-    return values;
-}
-
 /* A view of an earlier parameter: same storage, no state. */
 static void tie(zx_case_t *c, zx_param_t *p) {
     uint32_t owner = zx_below(&c->rng, c->n_params);
@@ -380,7 +368,7 @@ static void draw_param(zx_case_t *c, zx_size_t size) {
         p->decl.visible = p->initial;
     }
     p->is_grad_strided = zx_chance(r, 20);
-    p->grad_style = zx_chance(r, 60) ? STYLE_PLAIN : (int)zx_below(r, N_STYLES);
+    p->grad_style = zx_chance(r, 60) ? ZX_PLAIN_GRADS : (zx_style_t)zx_below(r, ZX_N_STYLES);
     p->grad_scale = zx_log_uniform(r, 1e-5, 10.0);
     c->n_params++;
 }
@@ -437,7 +425,7 @@ static uint64_t draw_block_elems(zx_case_t *c, int is_big) {
 }
 
 static void draw_params(zx_case_t *c, int is_big) {
-    int is_crowd = !is_big && zx_chance(&c->rng, 12);
+    int is_crowd = !is_big && zx_chance(&c->rng, zx_is_long(c) ? 50 : 12);
     uint32_t n = is_big ? 2 : (is_crowd || zx_chance(&c->rng, 15) ? ZX_MAX_PARAMS : zx_between(&c->rng, 1, 6));
     for (uint32_t i = 0; i < n; i++)
         if (i == 0)
@@ -585,56 +573,4 @@ void zx_case_free(zx_case_t *c) {
         free(p->array);
         free(p->initial);
     }
-}
-
-/* Half of the cases keep a step's hyper-parameters for some more, so that they are as a plugin may expect. */
-static int stays(const zx_case_t *c) { return c->index % 2 == 0 && c->n_hyper % 5 != 0; }
-
-void zx_case_hyper(zx_case_t *c, zo_hyper_t *out) {
-    for (uint32_t i = 0; i < c->n_groups; i++) {
-        out[i] = c->base[i];
-        out[i].lr *= zx_uniform(&c->rng, 0.1, 1.5);
-        if (zx_chance(&c->rng, 30))
-            out[i].weight_decay *= zx_uniform(&c->rng, 0.5, 1.5);
-        if (zx_chance(&c->rng, 3))
-            out[i].lr = 0.0;
-        if (c->is_beta_changing) {
-            out[i].beta1 *= zx_uniform(&c->rng, 0.8, 1.0);
-            out[i].beta2 *= zx_uniform(&c->rng, 0.9, 1.0);
-        }
-        if (stays(c))
-            out[i] = c->last[i];
-        c->last[i] = out[i];
-    }
-    c->n_hyper++;
-}
-
-/* Channels differ in size, and differently at every step: selections change. */
-static double channel_factor(uint64_t salt, uint64_t i) {
-    zx_rng_t r = {.state = salt + i % 7 * 1000 + i % 11};
-    return zx_log_uniform(&r, 0.2, 2.0);
-}
-
-void *zx_case_grad(zx_case_t *c, const zx_param_t *p) {
-    uint64_t n = zx_n_elems(p), salt = zx_rng_bits(&c->rng);
-    void *grad = zx_alloc(n * zo_dtype_nbytes(p->decl.grad_dtype));
-    double factor[77];
-    for (uint64_t i = 0; i < 77; i++)
-        factor[i] = channel_factor(salt, i);
-    for (uint64_t i = 0; i < n; i++) {
-        float g = draw_value(&c->rng, p->grad_scale * factor[i % 77]);
-        if (p->grad_style == STYLE_INTEGERS)
-            g = (float)zx_below(&c->rng, 3) - 1.0f;
-        else if (p->grad_style == STYLE_SPARSE && zx_chance(&c->rng, 70))
-            g = zx_chance(&c->rng, 50) ? 0.0f : -0.0f;
-        else if (p->grad_style == STYLE_TINY)
-            g *= salt % 2 ? (zx_chance(&c->rng, 50) ? 0x1p-126f : 0x1p-120f) /* denormals; */
-                          : (zx_chance(&c->rng, 50) ? 0x1p-60f : 0x1p-54f);  /* or squares about the least for fp32 */
-        if (p->grad_unit > 0.0f)
-            g = fminf(fmaxf(nearbyintf(g / ZX_QUANTUM), -127.0f), 127.0f) * p->grad_unit;
-        zo_narrow(grad, p->decl.grad_dtype, i, g);
-        if (c->ranks && zo_widen(grad, p->decl.grad_dtype, i) == 0.0f)
-            zo_narrow(grad, p->decl.grad_dtype, i, 0.0f); /* +0: what sums over ranks give */
-    }
-    return grad;
 }

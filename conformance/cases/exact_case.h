@@ -19,7 +19,7 @@ void zx_rule_init(zx_rule_t *rule, uint32_t n_moments, uint32_t group);
 void zx_rule_element(void *ctx, float *w, float *m, float *v, float g, const zo_hyper_t *h, uint64_t n);
 
 #define ZX_QUANTUM 0x1p-4f
-enum { ZX_MAX_PARAMS = 14, ZX_MAX_GROUPS = ZO_MAX_GROUPS, ZX_COMMON_GROUPS = 4 /* of most cases at most */ };
+enum { ZX_MAX_PARAMS = 14, ZX_MAX_GROUPS = 64, ZX_COMMON_GROUPS = 4 /* of most cases at most */ };
 
 /* How the host computes and waits. */
 typedef enum zx_mode {
@@ -29,6 +29,8 @@ typedef enum zx_mode {
     ZX_QUEUE_FETCH,
     ZX_N_MODES
 } zx_mode_t;
+
+typedef enum { ZX_PLAIN_GRADS = 0, ZX_INTEGERS, ZX_SPARSE, ZX_TINY_GRADS, ZX_N_STYLES } zx_style_t;
 
 typedef struct zx_param {
     char name[32];
@@ -41,7 +43,7 @@ typedef struct zx_param {
     zx_array_t *array;      /* what the model reads; a tied parameter has its owner's */
     int is_held;            /* exact_ask.c: since the host wrote it last */
     int is_grad_strided;
-    int grad_style; /* how gradients are drawn */
+    zx_style_t grad_style; /* how gradients are drawn */
     double grad_scale;
     float grad_unit; /* gradients are whole multiples of it, as near as 127 of ZX_QUANTUM come; 0: any */
 } zx_param_t;
@@ -122,6 +124,8 @@ void zx_case_print(const zx_case_t *c, const char *margin);
  * comes before the text is written, of a case that is not big; groups after they were drawn. steps: those that a case
  * takes whose window, or time between two choices, is long. hyper: of one group. */
 static inline int zx_is_wide(const zx_case_t *c) { return c->index % 3 == 1; }
+/* Of these some are long, often of small neighbours whose counts of updates part. */
+static inline int zx_is_long(const zx_case_t *c) { return c->index % 12 == 4; }
 void zx_wide_config(zx_case_t *c);
 void zx_wide_groups(zx_case_t *c);
 /* A shape that was drawn gets further axes in front, up to eight, which may be numbers of matrices. */

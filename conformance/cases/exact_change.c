@@ -83,6 +83,18 @@ static void vary(zx_run_t *run, zx_param_t *p, int may_freeze) {
         p->decl.grad_dtype = zx_case_dtype(r);
 }
 
+/* In one member, perhaps: a comparison that forgets it takes the set for the same. */
+static void vary_member(zx_run_t *run, zx_param_t *p) {
+    zx_rng_t *r = &run->c->rng;
+    uint32_t group = zx_below(r, run->c->n_groups), which = zx_below(r, 6);
+    if (which < 3 && zx_is_rule_alike(run->c, p->decl.group, group))
+        p->decl.group = group;
+    else if (which < 5)
+        vary_one(p, zx_below(r, 3));
+    else
+        p->decl.grad_dtype = zx_case_dtype(r);
+}
+
 static void keep_param(zx_run_t *run, uint32_t old, int is_varied, int may_freeze) {
     zx_case_t *c = run->c;
     zx_param_t *p = &c->params[c->n_params];
@@ -147,7 +159,7 @@ static int is_same_to_train(const zx_run_t *run) {
         while (next < run->n_before && !zx_is_trainable(&run->before[next]))
             next++;
         q = &run->before[next];
-        if (run->origins[i] != next++ || p->flags != q->flags || p->decl.dtype != q->decl.dtype ||
+        if (run->origins[i] != next++ || p->flags != q->flags || p->home != q->home || p->decl.dtype != q->decl.dtype ||
             p->decl.grad_dtype != q->decl.grad_dtype || p->decl.group != q->decl.group ||
             p->decl.n_batch_axes != q->decl.n_batch_axes || p->decl.channels_are_rows != q->decl.channels_are_rows)
             return 0;
@@ -162,7 +174,7 @@ static void redeclare(zx_run_t *run, int may_differ) {
     zx_case_t *c = run->c;
     zx_rng_t *r = &c->rng;
     uint32_t order[ZX_MAX_PARAMS], n = 0, keeper = UINT32_MAX, kept = 0;
-    int is_other_order = zx_chance(r, 50);
+    int is_one = zx_chance(r, 25), is_other_order = zx_chance(r, 50) && !is_one;
     set_aside(run);
     for (uint32_t i = 0; i < run->n_before; i++)
         if (!(run->before[i].flags & ZF_PARAM_TIED))
@@ -174,16 +186,19 @@ static void redeclare(zx_run_t *run, int may_differ) {
         if (is_keeper) {
             keeper = order[i];
             kept = c->n_params;
-        } else if (may_differ && zx_chance(r, 15)) {
+        } else if (may_differ && !is_one && zx_chance(r, 15)) {
             drop(run, order[i]);
             continue;
         }
-        keep_param(run, order[i], zx_chance(r, 40), may_differ && !is_keeper);
+        keep_param(run, order[i], !is_one && zx_chance(r, 40), may_differ && !is_keeper);
     }
+    if (is_one)
+        vary_member(run, &c->params[kept]);
     for (uint32_t i = 0; i < run->n_before; i++)
         if (run->before[i].flags & ZF_PARAM_TIED)
             keep_tie(run, i);
-    for (uint32_t i = 0; may_differ && i < MOST_NEW && c->n_params < ZX_MAX_PARAMS && zx_chance(r, 40); i++) {
+    for (uint32_t i = 0; may_differ && !is_one && i < MOST_NEW && c->n_params < ZX_MAX_PARAMS && zx_chance(r, 40);
+         i++) {
         zx_case_add_param(c);
         run->origins[c->n_params - 1] = ZO_NO_ID;
     }

@@ -8,7 +8,7 @@
 
 #include "exact_between.h"
 
-enum { MAX_PER_PARAM = 9, MAX_DELIVERIES = ZX_MAX_PARAMS * MAX_PER_PARAM, MOST_ON_THEIR_WAY = 2 };
+enum { MOST_PARTS = 40, MAX_PER_PARAM = 2 + MOST_PARTS, MAX_DELIVERIES = ZX_MAX_PARAMS * MAX_PER_PARAM, MOST_ON_THEIR_WAY = 2 };
 
 typedef struct zx_plan { /* of one parameter */
     zx_delivery_t list[MAX_PER_PARAM];
@@ -43,6 +43,8 @@ static void plan_param(zx_case_t *c, zx_plan_t *plan, uint32_t param, int is_bad
     static const uint32_t micro_batches[] = {1, 1, 2, 3, 3, 7};
     uint32_t kind = zx_chance(&c->rng, 50) ? ZF_GRAD_PART : ZF_GRAD_TOTAL;
     uint32_t n = zx_chance(&c->rng, 40) ? 1 : micro_batches[zx_below(&c->rng, 6)];
+    if (zx_is_wide(c) && zx_chance(&c->rng, 6))
+        n = zx_between(&c->rng, 8, MOST_PARTS);
     plan->n = plan->next = 0;
     if (zx_chance(&c->rng, 15)) { /* void in the end */
         add_many(c, plan, param, zx_chance(&c->rng, 50) ? ZF_GRAD_PART : ZF_GRAD_TOTAL, zx_between(&c->rng, 1, 2));

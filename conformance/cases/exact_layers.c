@@ -33,15 +33,42 @@ uint32_t zx_run_draw_layers(zx_run_t *run, uint32_t param, uint32_t keeps, zf_pa
     return n_ranges;
 }
 
+void zx_run_refuse_layers(zx_run_t *run) {
+    zx_host_t *h = &run->host;
+    for (uint32_t i = 0; i < run->c->n_params && !run->is_dry; i++) {
+        uint32_t n = n_layers(run, i);
+        const zo_range_t last = {.id = i, .first_batch = n - 1, .n_batches = 1};
+        const zx_where_t where = {.law = 2,
+                                  .what = "params_changed",
+                                  .param = run->c->params[i].name,
+                                  .step = h->step,
+                                  .element = UINT64_MAX};
+        if (n < 2 || !zx_is_trainable(&run->c->params[i]) || !zo_has_slots(run->oracle, &last))
+            continue;
+        zf_param_item_t item = zx_host_item(h, i);
+        item.first_batch = last.first_batch;
+        item.n_batches = 1;
+        zf_status_t st = h->zf->params_changed(h->instance, &item, 1, sizeof item, 0, &h->err);
+        if (st != ZF_ERR_STATE)
+            zx_fails(run->result, &where, "status %d for one of its matrices while a window holds gradients for it",
+                     st);
+    }
+}
+
 void zx_run_change_layers(zx_run_t *run) {
     zx_case_t *c = run->c;
     zx_rng_t *r = &run->ranges;
     uint32_t i = zx_below(r, c->n_params), n = n_layers(run, i);
     zo_range_t range = {.id = i};
-    if (!c->p_changed || c->is_ask || n < 2 || !zx_is_trainable(&c->params[i]) || !zx_chance(r, 60))
+    if (!c->p_changed || c->is_ask || n < 2 || !zx_is_trainable(&c->params[i]) || !zx_chance(r, 12))
         return;
     range.first_batch = zx_below(r, n);
     range.n_batches = zx_between(r, 1, n - range.first_batch);
+    if (zo_has_slots(run->oracle, &range))
+        return;
+    zx_rng_swap(&c->rng, r);
+    zx_run_fetch_to_write(run, i);
+    zx_rng_swap(&c->rng, r);
     uint64_t nbytes = zo_n_elems(run->oracle, i) / n * zo_dtype_nbytes(c->params[i].decl.dtype);
     unsigned char *drawn = zx_case_values(c, &c->params[i]);
     unsigned char *values = zx_alloc(n * nbytes);

@@ -77,5 +77,8 @@ enum { ZX_MOST_RANGES = 4, ZX_MOST_ITEMS = ZX_MAX_PARAMS * ZX_MOST_RANGES };
  * which `keeps` percent are there; 0: always the whole. Returns how many, at most ZX_MOST_RANGES. */
 uint32_t zx_run_draw_layers(zx_run_t *run, uint32_t param, uint32_t keeps, zf_param_item_t *out);
 
-/* No window is open: in some cases the host writes some matrices of a parameter and says so, on both sides. */
+/* params_changed of one matrix of a parameter is refused while a window holds gradients for it. */
+void zx_run_refuse_layers(zx_run_t *run);
+/* In some cases the host writes some matrices of a parameter, for which no window holds gradients, and says so, on both
+ * sides. */
 void zx_run_change_layers(zx_run_t *run);

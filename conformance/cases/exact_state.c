@@ -55,6 +55,25 @@ static int load_in_vain(zx_run_t *run, const zx_store_t *store, const zx_change_
     return -1;
 }
 
+/* A trainer may write and announce weights before it loads: all of that is gone with the load. */
+static void write_in_vain(zx_run_t *run, const zx_change_t *change) {
+    zx_rng_t rng = zx_rng(run->c->seed, 96, run->c->index + run->n_saves);
+    if (run->c->ranks || change->n_missing || !zx_chance(&rng, 35))
+        return;
+    zx_rng_swap(&run->c->rng, &rng);
+    for (uint32_t n = 0; n < 2 * run->c->n_params; n++) {
+        uint32_t i = n % run->c->n_params;
+        if (!zx_is_trainable(&run->c->params[i]) || zx_chance(&run->c->rng, 40))
+            continue;
+        if (zx_chance(&run->c->rng, 20))
+            zx_host_quiesce(&run->host, ZF_QUIESCE_FLUSH);
+        void *values = zx_case_values(run->c, &run->c->params[i]);
+        zx_host_overwrite(&run->host, i, &(zo_range_t){.id = i}, values, zx_chance(&run->c->rng, 40));
+        free(values);
+    }
+    zx_rng_swap(&run->c->rng, &rng);
+}
+
 /* What is loaded is perhaps loaded again. */
 static int load(zx_run_t *run, const zx_change_t *change) {
     zx_rng_t twice = zx_rng(run->c->seed, 99, run->c->index + run->n_saves);
@@ -66,6 +85,7 @@ static int load(zx_run_t *run, const zx_change_t *change) {
     if ((!change->continues || (change->n_missing + change->n_extra > 0)) && (run->c->index + run->n_saves) % 3 == 0 &&
         load_in_vain(run, &store, change))
         return -1;
+    write_in_vain(run, change);
     for (int n = zx_chance(&twice, 25) ? 2 : 1, i = 0; i < n && st >= 0; i++)
         st = zx_store_load(&store, extension(run), run->host.instance, change->is_partial ? ZF_STATE_PARTIAL : 0,
                            &report, &run->host.err);

@@ -66,10 +66,13 @@ static void count_missed(zx_run_t *run) {
         zx_count_drawn(run->result, ZX_MISSED, (uint64_t)zo_is_unfetched(run->oracle, i) & 1);
 }
 
-/* That of the case, or one that no norm reaches: what is expected of a step comes true or not, at random. */
-static void choose_clip_norm(zx_run_t *run) {
+/* That of the case, or one that no norm reaches, or one that the host's norm barely passes: what is expected of a step
+ * comes true or not, at random. */
+static void choose_clip_norm(zx_run_t *run, double host_norm) {
     const double clip_norm = run->c->clip_norm;
     run->host.clip_norm = clip_norm > 0.0 && !zx_chance(&run->clips, run->p_clip) ? 1e30 : clip_norm;
+    if (run->host.clip_norm > 0.0 && run->c->norm_kind && isfinite(host_norm) && zx_chance(&run->clips, 30))
+        run->host.clip_norm = host_norm * (1.0 - zx_log_uniform(&run->clips, 0x1p-22, 0x1p-7));
 }
 
 static void step(zx_run_t *run) {
@@ -89,7 +92,7 @@ static void step(zx_run_t *run) {
     if (c->index % 4 == 0 && zx_chance(&run->pauses, 50))
         usleep(2000); /* what the plugin can do before the step, it does */
     count_missed(run);
-    choose_clip_norm(run);
+    choose_clip_norm(run, norm);
     step_oracle(run, groups, c->norm_kind ? &norm : NULL, flags);
     if (c->norm_kind && run->reports[zo_n_steps(run->oracle)].is_applied && run->host.step % 2)
         flags |= ZF_STEP_NORM_OF_ALL;

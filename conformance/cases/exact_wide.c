@@ -71,9 +71,11 @@ void zx_wide_shape(const zx_case_t *c, zo_decl_t *d) {
 }
 
 uint32_t zx_wide_steps(const zx_case_t *c, uint32_t steps) {
-    enum { LONG = 16 };
+    enum { LONG = 16, LONG_RUN = 60 };
     uint32_t enough = c->config.warm_up + c->config.update_interval + 8, least = c->config.warm_up + LONG + 8;
     if (c->config.update_interval > LONG && steps > enough)
         return enough;
+    if (zx_is_long(c))
+        return steps + LONG_RUN;
     return zx_is_wide(c) && c->config.select_interval > LONG && steps < least ? least : steps;
 }

@@ -18,6 +18,8 @@ void zx_wide_announce(zx_run_t *run) {
         announce(run);
     if (run->c->unscale > 0.0 && zx_chance(&run->wide, 15))
         run->c->unscale = zx_log_uniform(&run->wide, 0x1p-24, 0x1p4);
+    else if (run->c->unscale > 0.0 && zx_chance(&run->wide, 25)) /* a little */
+        run->c->unscale *= 1.0 + zx_log_uniform(&run->wide, 0x1p-22, 0x1p-7);
 }
 
 int zx_wide_again(zx_run_t *run) { return zx_is_wide(run->c) && zx_chance(&run->wide, 40); }

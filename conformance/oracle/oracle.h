@@ -15,7 +15,7 @@
 
 #define ZO_MAX_NDIM 8
 #define ZO_MAX_SLOTS 64 /* = the largest update_interval */
-#define ZO_MAX_GROUPS 64
+#define ZO_MAX_GROUPS 128
 #define ZO_NO_ID 0xFFFFFFFFu
 #define ZO_ALL_RESIDENT UINT64_MAX
 
@@ -140,6 +140,7 @@ void zo_discard(zo_t *o, int is_epoch_end);
 uint64_t zo_n_batch(const zo_decl_t *decl);
 /* The host wrote visible ([elements] of dtype, the whole parameter) itself, in this range. */
 void zo_params_changed(zo_t *o, const zo_range_t *range, const void *visible, int is_reset);
+int zo_has_slots(const zo_t *o, const zo_range_t *range); /* a window holds gradients for some of it */
 /* on_overwrite = ask. The host wrote visible itself and says nothing: masters stay, and what this page shows comes over
  * it; but a parameter whose updates see edits goes on from it, and of that nothing is told. zo_is_written: since
  * bind_params, params_changed or zo_accept it has, and has not written the bits back right away. zo_hold: nothing of

@@ -298,6 +298,13 @@ static int is_within(const zo_t *o, const zo_matrix_t *x, const zo_range_t *rang
     return batch >= range->first_batch && batch - range->first_batch < range->n_batches;
 }
 
+int zo_has_slots(const zo_t *o, const zo_range_t *range) {
+    for (uint32_t i = 0; i < o->n_matrices; i++)
+        if (is_within(o, &o->matrices[i], range) && o->matrices[i].n_slots)
+            return 1;
+    return 0;
+}
+
 void zo_fetch(zo_t *o, const zo_range_t *range) {
     for (uint32_t i = 0; i < o->n_matrices; i++)
         if (is_within(o, &o->matrices[i], range))

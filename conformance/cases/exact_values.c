@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exact_values.c - the numbers of a case (exact_case.h): hyper-parameters of each step, gradients, weights. */
+#include <math.h>
+
+#include "exact_case.h"
+
+static float draw_value(zx_rng_t *r, double scale) { return (float)(zx_uniform(r, -1.0, 1.0) * scale); }
+
+void *zx_case_values(zx_case_t *c, const zx_param_t *p) {
+    uint64_t n = zx_n_elems(p);
+    void *values = zx_alloc(n * zo_dtype_nbytes(p->decl.dtype));
+    double scale = zx_log_uniform(&c->rng, 1e-3, 10.0);
+    for (uint64_t i = 0; i < n; i++)
+        zo_narrow(values, p->decl.dtype, i, draw_value(&c->rng, scale));
+    return values;
+}
+
+/* Half of the cases keep a step's hyper-parameters for some more, so that they are as a plugin may expect. */
+static int stays(const zx_case_t *c) { return c->index % 2 == 0 && c->n_hyper % 5 != 0; }
+
+void zx_case_hyper(zx_case_t *c, zo_hyper_t *out) {
+    for (uint32_t i = 0; i < c->n_groups; i++) {
+        out[i] = c->base[i];
+        out[i].lr *= zx_uniform(&c->rng, 0.1, 1.5);
+        if (zx_chance(&c->rng, 30))
+            out[i].weight_decay *= zx_uniform(&c->rng, 0.5, 1.5);
+        if (zx_chance(&c->rng, 3))
+            out[i].lr = 0.0;
+        if (c->is_beta_changing) {
+            out[i].beta1 *= zx_uniform(&c->rng, 0.8, 1.0);
+            out[i].beta2 *= zx_uniform(&c->rng, 0.9, 1.0);
+        }
+        if (stays(c))
+            out[i] = c->last[i];
+        c->last[i] = out[i];
+    }
+    c->n_hyper++;
+}
+
+/* Channels differ in size, and differently at every step: selections change. */
+static double channel_factor(uint64_t salt, uint64_t i) {
+    zx_rng_t r = {.state = salt + i % 7 * 1000 + i % 11};
+    return zx_log_uniform(&r, 0.2, 2.0);
+}
+
+/* Steps without any gradient but zeros, in some cases, a few in a row. */
+static int is_idle(const zx_case_t *c) { return c->index % 12 == 7 && c->n_hyper / 6 % 3 == 2; }
+
+void *zx_case_grad(zx_case_t *c, const zx_param_t *p) {
+    uint64_t n = zx_n_elems(p), salt = zx_rng_bits(&c->rng);
+    void *grad = zx_alloc(n * zo_dtype_nbytes(p->decl.grad_dtype));
+    double factor[77];
+    for (uint64_t i = 0; i < 77; i++)
+        factor[i] = channel_factor(salt, i);
+    for (uint64_t i = 0; i < n; i++) {
+        float g = draw_value(&c->rng, p->grad_scale * factor[i % 77]);
+        if (p->grad_style == ZX_INTEGERS)
+            g = (float)zx_below(&c->rng, 3) - 1.0f;
+        else if (p->grad_style == ZX_SPARSE && zx_chance(&c->rng, 70))
+            g = zx_chance(&c->rng, 50) ? 0.0f : -0.0f;
+        else if (p->grad_style == ZX_TINY_GRADS)
+            g *= salt % 2 ? (zx_chance(&c->rng, 50) ? 0x1p-126f : 0x1p-120f) /* denormals; */
+                          : (zx_chance(&c->rng, 50) ? 0x1p-60f : 0x1p-54f);  /* or squares about the least for fp32 */
+        if (is_idle(c))
+            g = 0.0f;
+        if (p->grad_unit > 0.0f)
+            g = fminf(fmaxf(nearbyintf(g / ZX_QUANTUM), -127.0f), 127.0f) * p->grad_unit;
+        zo_narrow(grad, p->decl.grad_dtype, i, g);
+        if (c->ranks && zo_widen(grad, p->decl.grad_dtype, i) == 0.0f)
+            zo_narrow(grad, p->decl.grad_dtype, i, 0.0f); /* +0: what sums over ranks give */
+    }
+    return grad;
+}
