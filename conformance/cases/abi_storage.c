@@ -148,8 +148,11 @@ static void check_outside(storage_t *s) {
         st = s->ext->weights(&args, "a.weight", w, n, &s->rig->err);
         check(s, st < 0, "weights of a parameter of 30 elements are given as others", st);
     }
-    st = s->ext->weights(&args, "no.weight", w, 30, &s->rig->err);
-    check(s, st < 0, "weights of a parameter that is not there are given", st);
+    static const char *const others[] = {"no.weight", "a.weights", "a.weigh", ""};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        st = s->ext->weights(&args, others[i], w, 30, &s->rig->err);
+        check(s, st < 0, "weights of a parameter that is not there are given", st);
+    }
 }
 
 /* Of a checkpoint that lacks the first parameter, and has another. */

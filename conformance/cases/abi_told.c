@@ -193,6 +193,28 @@ static void probe_digest(abi_rig_t *rig) {
               (unsigned long long)~moved);
 }
 
+/* A change anywhere in a large one is seen. */
+static void probe_large_digest(abi_rig_t *rig) {
+    enum { N_ELEMS = (9 << 20) / 4 + 3, N_PLACES = 16 };
+    const zf_digest_ext_t *ext = rig->table->get_extension(ZF_EXT_DIGEST);
+    static float memory[N_ELEMS];
+    const int64_t shape[] = {N_ELEMS};
+    zf_tensor_t tensor;
+    const zf_tensor_t *list[] = {&tensor};
+    uint64_t first, now;
+    zf_tensor_contiguous(memory, zf_dtype_float32(), 1, shape, &tensor);
+    if (!ext || ABI_CALL(rig, ext->digest(rig->instance, list, 1, &first, &rig->err)) < 0)
+        return;
+    for (size_t i = 0; i <= N_PLACES; i++) {
+        size_t at = (N_ELEMS - 1) * i / N_PLACES;
+        memory[at] = 1.0f;
+        zf_status_t st = ABI_CALL(rig, ext->digest(rig->instance, list, 1, &now, &rig->err));
+        memory[at] = 0.0f;
+        abi_check(rig->probe, ABI_RULE_DIGEST, st == ZF_OK && now != first,
+                  "a change of element %zu of %d keeps the digest", at, N_ELEMS);
+    }
+}
+
 /* Several in one call, in their order; strides and shapes do not count. */
 static void probe_digests(abi_rig_t *rig) {
     enum { ROWS = 6, COLUMNS = 5 };
@@ -370,6 +392,7 @@ const abi_row_t abi_told_rows[] = {{"keys and their ranges", ABI_OPEN, 0, probe_
                                    {"a long list", ABI_OPEN, 0, probe_long_list},
                                    {"ids of extensions", ABI_OPEN, 0, probe_ids},
                                    {"digests", ABI_BOUND, 0, probe_digest},
+                                   {"digest of 9 MiB", ABI_BOUND, 0, probe_large_digest},
                                    {"digests of several", ABI_BOUND, 0, probe_digests},
                                    {"records of steps", ABI_BOUND, 0, probe_records},
                                    {"environment", ABI_NOTHING, 0, probe_environment},
