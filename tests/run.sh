@@ -7,8 +7,8 @@
 #                   long (the gate of tests/cuda.sh does it for all)
 #   2. build/asan   address and undefined-behaviour sanitizers, the first build's CUDA kernels and double: tests not labelled
 #                   "slow" or "nosan". clang's, with the fuzzers: a row of .ci/matrix
-#   3. build/tsan   thread sanitizer, the same tests but for those labelled "serial", which are not about threads. Without
-#                   CUDA: tests/cuda.sh has this sanitizer of its double
+#   3. build/tsan   thread sanitizer, the same tests but for those labelled "serial", which are not about threads, beside those
+#                   of 2. Without CUDA: tests/cuda.sh has this sanitizer of its double
 #   4. build/tidy   clang-tidy (tests/tidy.sh), if it is there
 #
 # What 2. to 4. build, and 4. itself, is made at the lowest priority while the tests of 1. run: some of those wait for deadlines.
@@ -76,17 +76,27 @@ build() {
     return 1
 }
 
-# run_tests NAME CTEST-ARGUMENT...
-# Runs the tests of build/NAME and adds to the counters. One more runs at a time than there are processors, since some wait
-# for deadlines. ctest prints one line per test as it ends, and the output of
-# each that failed; the reasons of skipped ones are taken from its log.
-run_tests() {
+# start_tests NAME SIDE-BY-SIDE CTEST-ARGUMENT...
+# Runs the tests of build/NAME in the background. ctest writes one line per test as it ends, and the output of each that failed.
+start_tests() {
     name=$1
-    shift
+    side_by_side=$2
+    shift 2
+    { ctest --test-dir "build/$name" -j "$side_by_side" --output-on-failure --no-tests=error "$@"; echo "status $?"; } \
+        >"build/$name/ctest.out" 2>&1 &
+    eval "tests_of_$name=$!"
+}
+
+# end_tests NAME
+# Prints what the tests of start_tests() write, until they have ended, and adds to the counters. The reasons of skipped ones are
+# taken from ctest's log.
+end_tests() {
+    name=$1
     out=build/$name/ctest.out
     say "$name: testing"
-    { ctest --test-dir "build/$name" -j "$((jobs + 1))" --output-on-failure --no-tests=error "$@" 2>&1; echo "status $?"; } |
-        tee "$out" | grep -v '^status '
+    eval "pid=\$tests_of_$name"
+    # shellcheck disable=SC2154 # eval gives it
+    tail -n +1 -f --pid="$pid" "$out" | grep -v '^status '
     status=$(sed -n 's/^status //p' "$out" | tail -n 1)
     # "  3/10 Test  #7: name ...........   Passed    0.01 sec", or ***Skipped, ***Failed, ***Timeout, ***Exception: ...
     line='^ *[0-9]*/[0-9]* Test *#[0-9]*: '
@@ -95,7 +105,7 @@ run_tests() {
     n_all=$(grep -c "$line" "$out")
     n_failed=$((n_all - n_passed - n_skipped))
     # Nothing may be lost: ctest itself failing without a failed test is a failure too.
-    [ "$status" -eq 0 ] || [ "$n_failed" -gt 0 ] || n_failed=1
+    [ "$status" = 0 ] || [ "$n_failed" -gt 0 ] || n_failed=1
     passed=$((passed + n_passed))
     failed=$((failed + n_failed))
     skipped=$((skipped + n_skipped))
@@ -143,13 +153,24 @@ outcome() {
     return "$(cat "build/later/$1.status" 2>/dev/null || echo 1)"
 }
 
-# test_later NAME CTEST-ARGUMENT...: the tests of what was built later
-test_later() {
+# start_later NAME CTEST-ARGUMENT...: the tests of what was built later, half as many side by side as there are processors and one,
+# since another build's run beside them
+start_later() {
     if outcome "$1"; then
-        run_tests "$@"
+        name=$1
+        shift
+        start_tests "$name" "$((jobs / 2 + 1))" "$@"
     else
         failed=$((failed + 1))
+        eval "tests_of_$1="
     fi
+}
+
+# end_later NAME...
+end_later() {
+    for name in "$@"; do
+        eval "[ -z \"\$tests_of_$name\" ]" || end_tests "$name"
+    done
 }
 
 finish() {
@@ -226,15 +247,18 @@ if [ "$quick" -eq 0 ]; then
 fi
 finish_python
 if [ "$is_built" -eq 1 ]; then
-    run_tests test -LE '^long$'
+    # One more than there are processors, since some wait for deadlines.
+    start_tests test "$((jobs + 1))" -LE '^long$'
+    end_tests test
 else
     failed=$((failed + 1))
 fi
 [ "$quick" -eq 0 ] || finish
 
 sanitizers
-test_later asan -LE '^(slow|nosan)$'
-test_later tsan -LE '^(slow|nosan|serial)$'
+start_later asan -LE '^(slow|nosan)$'
+start_later tsan -LE '^(slow|nosan|serial)$'
+end_later asan tsan
 outcome tidy
 count $?
 finish
