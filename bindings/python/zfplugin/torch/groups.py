@@ -43,8 +43,7 @@ def refuse(options, library):
         if name in sections:
             raise errors.ArgumentError(f"{name} is a key of the configuration: "
                                        f'config={{"{sections[name]}.{name}": {value!r}}}')
-        raise TypeError(f"ZenFlow() got an unexpected keyword argument '{name}': help(zfplugin.torch.ZenFlow) says which there are, and "
-                        "docs/changes.md what took the place of one that is gone")
+        raise TypeError(f"ZenFlow() got an unexpected keyword argument '{name}': help(zfplugin.torch.ZenFlow) says which there are")
 
 
 def check(group, number):
