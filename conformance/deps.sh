@@ -4,6 +4,7 @@
 #
 #   sh conformance/deps.sh            check, and install with apt-get (as root, or through sudo)
 #   sh conformance/deps.sh --tests    also what only tests/run.sh uses
+#   sh conformance/deps.sh --library  only what `pip install .` builds the library with
 #
 # Looks for commands and pkg-config modules, not for packages: anything installed another way counts. Exit status: 0 all
 # that is required is there; 1 something required is missing, with the packages and the command to install them. clang,
@@ -12,13 +13,14 @@ set -u
 
 missing_required=
 missing_wanted=
-for_tests=0
-[ "${1:-}" != --tests ] || {
-    for_tests=1
-    shift
-}
+for_tests=0 is_library=0
+case ${1:-} in
+--tests) for_tests=1 ;;
+--library) is_library=1 ;;
+esac
 
 has_command() { command -v "$1" >/dev/null 2>&1; }
+has_venv() { python3 -c 'import ensurepip, venv' 2>/dev/null; }
 has_module() { has_command pkg-config && pkg-config --exists "$1" 2>/dev/null; }
 
 # check
@@ -32,6 +34,10 @@ check() {
     has_command pkg-config || missing_required="$missing_required pkg-config"
     has_module inih || missing_required="$missing_required libinih-dev"
     has_module jansson || missing_required="$missing_required libjansson-dev"
+    if [ "$is_library" -eq 1 ]; then
+        has_venv || missing_required="$missing_required python3-venv"
+        return
+    fi
     has_module check || missing_required="$missing_required check"
     has_module libffi || missing_required="$missing_required libffi-dev"
     has_module openblas || missing_required="$missing_required libopenblas-dev"
@@ -60,7 +66,7 @@ check_python() {
 
 # check_tests: any Vulkan driver will do, in software too. A tool of LLVM may be there under a name with its version only.
 check_tests() {
-    python3 -c 'import ensurepip, venv' 2>/dev/null || missing_wanted="$missing_wanted python3-venv"
+    has_venv || missing_wanted="$missing_wanted python3-venv"
     { has_command mpirun && has_command mpicc; } || missing_wanted="$missing_wanted libopenmpi-dev openmpi-bin"
     [ -e /usr/share/i18n/locales/de_DE ] || missing_wanted="$missing_wanted locales"
     ls /usr/share/vulkan/icd.d/*.json >/dev/null 2>&1 || missing_wanted="$missing_wanted mesa-vulkan-drivers"
