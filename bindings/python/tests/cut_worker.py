@@ -7,7 +7,7 @@ That model has every kind of parameter: cut by rows, by columns, unevenly (13 wo
 that tensor parallelism leaves whole, two matrices among them."""
 import torch
 import torch.distributed as dist
-from ranks_worker import (CLIP, DEFERRED, FEW_A_BUCKET, HYPER, advance, assert_near, backward, beside_unedited, raises, resumes_in_parts, slice_of,
+from ranks_worker import (CLIP, DEFERRED, FEW_A_BUCKET, HYPER, MUON, advance, assert_near, backward, beside_unedited, muon_groups, raises, resumes_in_parts, slice_of,
                           train_alone, train_beside, whole_of, zenflow_of)
 from support import SYNCHRONOUS, config, mlp
 from torch import nn
@@ -403,6 +403,71 @@ def edited():
 
     for edit in (edit_one_part, edit_whole):
         beside_unedited(make_run, edit)
+
+
+def whole_muon(values):
+    """{name: values} of whole matrices and experts, each a parameter, and torch's optimizers of them."""
+    parts = {name: [nn.Parameter(part.clone()) for part in (value if value.dim() == 3 else [value])] for name, value in values.items()}
+    rest = parts["bias"]
+    return parts, [torch.optim.Muon([p for some in parts.values() if some is not rest for p in some], **MUON), torch.optim.AdamW(rest, **HYPER)]
+
+
+def muon():
+    """Cut by rows, unevenly, and by columns; experts that lie apart, and that are cut: the bits of torch's Muon of whole matrices. Resumed by each
+    process from its part."""
+    mesh, generator = init_device_mesh("cpu", (dist.get_world_size(),)), torch.Generator().manual_seed(5)
+    places = {"rows": (25, 12, Shard(0)), "columns": (12, 17, Shard(1)), "apart.experts": (4, 8, 6, Shard(0)), "cut.experts": (3, 9, 6, Shard(1)),
+              "bias": (7, Shard(0))}
+    values = {name: torch.randn(shape, generator=generator) for name, (*shape, _) in places.items()}
+
+    def make():
+        params = {name: nn.Parameter(distribute_tensor(value, mesh, [places[name][-1]])) for name, value in values.items()}
+        hidden = [(name, p) for name, p in params.items() if name != "bias"]
+        return params, zfplugin.torch.ZenFlow([{"params": hidden, "rule": "muon", **MUON}, {"params": [("bias", params["bias"])], **HYPER}],
+                                              config=config({}))
+
+    (params, opt), (theirs, references) = make(), whole_muon(values)
+    for step in range(6):
+        if step == 3:
+            saved, (resumed, other) = opt.state_dict(), make()
+            other.load_state_dict(saved)
+            opt.close()
+            params, opt = resumed, other
+        for name, p in params.items():
+            gradient = torch.randn(p.shape, generator=generator)
+            p.grad = distribute_tensor(gradient, mesh, p.placements)
+            for part, of in zip(theirs[name], gradient if gradient.dim() == 3 else [gradient]):
+                part.grad = of.clone()
+        for optimizer in (opt, *references):
+            optimizer.step()
+        for name, p in params.items():
+            worst_of = (p.full_tensor() - torch.stack([*theirs[name]]).view(p.shape)).abs().max().item()
+            assert worst_of <= (1e-5 if "experts" in name else 2e-7 if name == "bias" else 0), (step, name, worst_of)  # experts are multiplied together
+    raises(zfplugin.errors.ArgumentError, "cut along one axis", lambda: zfplugin.torch.ZenFlow(
+        [{"params": [nn.Parameter(distribute_tensor(torch.ones(1, 9), mesh, [Shard(0)]))], "rule": "muon"}]))
+    opt.close()
+    muon_under_fully_shard()
+
+
+def muon_under_fully_shard():
+    """From the gradients that backward leaves, clipped by the norm of both rules' groups."""
+    model = cut_model()
+    values = {name: p.full_tensor().detach() for name, p in model.named_parameters()}
+    theirs = {name: nn.Parameter(value.clone()) for name, value in values.items()}
+    of_matrices, of_rest = muon_groups(nn.ParameterList(theirs.values()))
+    references = [torch.optim.Muon(of_matrices["params"], **MUON), torch.optim.AdamW(of_rest["params"], **HYPER)]
+    opt = zfplugin.torch.ZenFlow(muon_groups(model), model=model, clip_norm=0.3, config=config({}))
+    for step in range(4):
+        backward(model, step)
+        for name, p in model.named_parameters():
+            theirs[name].grad = p.grad.full_tensor()
+        nn.utils.clip_grad_norm_(theirs.values(), 0.3)
+        for optimizer in (opt, *references):
+            optimizer.step()
+        opt.zero_grad()
+        assert opt.last_report.clip_factor < 1
+        assert_near(whole_of(model), theirs, step)
+    opt.close()
 
 
 def refused_of_two():

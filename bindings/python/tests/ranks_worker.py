@@ -28,6 +28,7 @@ from torch import nn
 
 import zfplugin
 import zfplugin.torch
+import zfplugin.torch.muon
 import zfplugin.torch.ranks
 from zfplugin.torch import devices
 from zfplugin.torch.binding import FLUSHED_STEPS
@@ -35,6 +36,7 @@ from zfplugin.torch.cut import like, local
 from zfplugin.torch.parameters import ASKED_STEPS
 
 HYPER = {"lr": 1e-2, "weight_decay": 0.05}
+MUON = {"lr": 0.02, "weight_decay": 0.1, "momentum": 0.95}
 CLIP, BOUND = 0.5, 1e-5
 FEW_A_BUCKET = unittest.mock.patch("zfplugin.torch.bucket.BUCKET_PARAMS", 2)  # most gradients are read in backward
 DEFERRED = {"zenflow.full_warm_up_rounds": 3, "zenflow.topk_ratio": 0.25, "zenflow.update_interval": 3,
@@ -551,6 +553,45 @@ def resumes_in_parts(runs, one_step):
             one_step(*run, step)
         assert all(torch.equal(p.to_local(), q.to_local()) for p, q in zip(model.parameters(), other.parameters())), step
     return saved["opt"]
+
+
+def muon_groups(model):
+    """Those of Muon's matrices, and of the rest."""
+    hidden, rest = ([p for p in model.parameters() if (p.dim() == 2) is is_matrix] for is_matrix in (True, False))
+    return [{"params": hidden, "rule": "muon", **MUON}, {"params": rest, **HYPER}]
+
+
+def muon():
+    """Each matrix by one rank, with the bits of torch's Muon from the mean gradient; saved by all and resumed."""
+    for settings in STAGES[1:]:
+        def make_run():
+            model = mlp()
+            return model, zfplugin.torch.ZenFlow(muon_groups(model), model=model, group=dist.group.WORLD, config=config(settings))
+
+        (ours, opt), theirs = make_run(), mlp()
+        of_matrices, of_rest = muon_groups(theirs)
+        references = [torch.optim.Muon(of_matrices["params"], **MUON), torch.optim.AdamW(of_rest["params"], **HYPER)]
+        with a_folder() as folder, unittest.mock.patch.object(zfplugin.torch.muon, "orthogonal", wraps=zfplugin.torch.muon.orthogonal) as made:
+            for step in range(4):
+                if step == 2:
+                    opt.save(folder)
+                    opt.close()
+                    ours, opt = make_run()
+                    opt.load(folder)
+                generator = torch.Generator().manual_seed(step)
+                for p, q in zip(ours.parameters(), theirs.parameters()):
+                    q.grad = torch.randn(p.shape, generator=generator)
+                    p.grad = q.grad * 2 * dist.get_rank()  # of two ranks; a power of two is exact
+                for optimizer in (opt, *references):
+                    optimizer.step()
+                opt.flush()
+                for p, q in zip(of_matrices["params"], muon_groups(ours)[0]["params"]):
+                    assert torch.equal(p, q), (settings, step)
+                assert_close(ours, theirs, settings, step)
+        n = torch.tensor(made.call_count)
+        dist.all_reduce(n)
+        assert 0 < made.call_count < n == 4 * len(of_matrices["params"]), (made.call_count, n)
+        opt.close()
 
 
 def survives(group, victim, signal_number, kind):

@@ -5,7 +5,6 @@ whose copies are late (test_torch_lanes.py).
 import copy
 import logging
 import tempfile
-import types
 from unittest import mock
 
 import support
@@ -15,7 +14,7 @@ from test_torch_lanes import Stream, with_streams
 
 import zfplugin
 from torch import nn
-from zfplugin.torch import groups, muon
+from zfplugin.torch import muon
 
 MUON = {"lr": 0.02, "weight_decay": 0.1, "momentum": 0.95}
 ADAMW = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
@@ -68,7 +67,7 @@ class BesideTorch(TorchTest):
                         {"ns_coefficients": (2.0, -1.5, 0.5), "weight_decay": 0.0}):
             ours, theirs = twins()
             opt, reference = self.zenflow(groups_of(ours, **options)), Both(theirs, **options)
-            for step in range(20):
+            for step in range(8):
                 torch.manual_seed(step)
                 for p, q in zip(ours.parameters(), theirs.parameters()):
                     p.grad = torch.randn_like(p)
@@ -148,7 +147,7 @@ class BesideTorch(TorchTest):
         ours = mlp(dtype=torch.bfloat16)
         opt, masters = self.zenflow(groups_of(ours, lr=1e-3), model=ours), copy.deepcopy(ours).float()
         reference = Both(masters, lr=1e-3)
-        for step in range(20):
+        for step in range(8):
             opt.zero_grad()
             loss_of(ours, step, torch.bfloat16).backward()
             for p, master in zip(ours.parameters(), masters.parameters()):
@@ -224,9 +223,6 @@ class Groups(TorchTest):
                                       (hidden, {"ns_dtype": torch.float16}, "ns_dtype"), (hidden, {"adjust_lr_fn": "none"}, "adjust_lr_fn")):
             with self.assertRaisesRegex(zfplugin.errors.ArgumentError, said):
                 self.zenflow([{"params": params, "rule": "muon", **options}], model=model)
-        cut = types.SimpleNamespace(placements=(), device_mesh=types.SimpleNamespace(size=lambda: 2), shape=(4, 4))  # as a DTensor over two processes
-        with self.assertRaisesRegex(zfplugin.errors.ArgumentError, "needs matrices whole"):
-            muon.check({**muon.OPTIONS, "params": [cut]}, "parameter group 0: ", groups._number)
         with self.assertRaisesRegex(zfplugin.errors.ParamError, '"muon".*mode = exact'):
             self.zenflow([{"params": hidden, "rule": "muon"}], config=support.config(support.FEW)).bind()
 

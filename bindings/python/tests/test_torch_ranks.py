@@ -65,7 +65,7 @@ def run_ranks(n_ranks, worker, *cases):
 class Ranks(TorchTest):
     def test_two(self):
         run_ranks(2, "ranks_worker", "as_adamw", "stages_agree", "overlapped", "edited_row", "changed_after_backward", "taken_out",
-                  "dropped", "read_by_one", "refused", "acts_alone", "names_whose_it_was", "under_ddp")
+                  "dropped", "read_by_one", "refused", "acts_alone", "names_whose_it_was", "under_ddp", "muon")
 
     def test_three(self):
         run_ranks(3, "ranks_worker", "on_queues")
@@ -121,7 +121,7 @@ class Ranks(TorchTest):
 @unittest.skipUnless(fully_shard and torch.distributed.is_gloo_available(), "no torch (2.6) with gloo, fully_shard")
 class Cut(TorchTest):
     def test_two(self):
-        run_ranks(2, "cut_worker", "offloaded", "shipped_in_backward", "skips_alike", "edited", "evaluated", "refused_of_two")
+        run_ranks(2, "cut_worker", "offloaded", "shipped_in_backward", "skips_alike", "edited", "evaluated", "muon", "refused_of_two")
 
     def test_tensor_parallel(self):
         """Two by two processes."""

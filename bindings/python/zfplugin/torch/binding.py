@@ -60,9 +60,8 @@ class Binding:
         rules = hyper_groups.rules(groups, self._rule)
         if table.is_carried:
             devices.refuse_windows(self.instance.config())
-        if table.spread is not None and len(set(rules)) > 1:
-            raise errors.ArgumentError(f"groups with rules of their own ({', '.join(map(str, rules))}) where parameters are cut over processes: "
-                                       "their states could not be put together again; make an optimizer for each rule")
+        if table.spread is not None and muon.NAME in rules and self._table_options["is_reduced"]:
+            raise errors.ArgumentError(f"rule = {muon.NAME!r} where parameters are cut over processes takes no group=...: not in this version")
         own = [muon.RULE if rule == muon.NAME else rule for rule in rules]
         if muon.NAME in rules and self.instance.update_matrices is None:
             self.instance.update_matrices = muon.MatrixUpdates()

@@ -98,7 +98,7 @@ def check(param, name, when):
                                 scope="param")
 
 
-def _axes(param):
+def axes_of(param):
     """[(processes, group, placement)] of the axes of a DTensor's mesh that have several processes."""
     if not is_cut(param):
         return []
@@ -117,10 +117,10 @@ class Spread:
         self._places = [f"placed as {p.placements} on {p.device_mesh}" if is_cut(p) else "no DTensor" for p in params]
         self._names = names
         for p, name, place in zip(params, names, self._places):
-            axes = _axes(p)
-            self._meshes.append([ranks for ranks, _, _ in axes])
-            self._cut.append([ranks for ranks, _, placement in axes if not placement.is_replicate()])
-            for ranks, group, _ in axes:
+            along = axes_of(p)
+            self._meshes.append([ranks for ranks, _, _ in along])
+            self._cut.append([ranks for ranks, _, placement in along if not placement.is_replicate()])
+            for ranks, group, _ in along:
                 found.setdefault(ranks, group)
                 first.setdefault(ranks, (name, place))
         self._axes = {ranks: group for ranks, group in found.items() if not any({*ranks} < {*other} for other in found)}

@@ -56,15 +56,13 @@ def entries_of(store, index, rules=None, masters=()):
     return out
 
 
-def add_empty(found, empty):
+def add_empty(found, empty, rules):
     """Entries of parts without elements, {name: parameter}, of which the plugin has no count: the largest of the others. Members in the
-    order that they have there, in which processes gather them."""
-    if not found:
-        return
-    step, names = max(entry["step"] for entry in found.values()), dict.fromkeys(name for entry in found.values() for name in entry)
-    for name, p in empty.items():
-        without = {"step"} | ({MASTER} if p.element_size() == 4 else set())
-        found[name] = {"step": step.clone(), **{member: torch.empty(local(p).shape, device="cpu") for member in names if member not in without}}
+    order of entries_of(), in which processes gather them."""
+    step = max((entry["step"] for entry in found.values()), default=None)
+    for name, p in empty.items() if found else ():
+        members = [*_NAMES[rules[name]], *([MASTER] if p.element_size() == 2 else [])]
+        found[name] = {"step": step.clone(), **{member: torch.empty(local(p).shape, device="cpu") for member in members}}
 
 
 def adamw_state_dict(groups, entries, rules):

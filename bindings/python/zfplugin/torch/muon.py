@@ -8,6 +8,9 @@ checkpoints. Once per step it calls MatrixUpdates with all matrices that have a 
 memory; Newton-Schulz iterations run on the parameter's own device. What travels is the update alone, in ns_dtype, up and down, and while one
 matrix is iterated on a device's stream the next one's momentum is made on the CPU: two places are in use at once.
 
+Matrices that are cut over processes (fully_shard) are made whole for the iterations alone: in rounds, each process gets one of about as much to compute,
+and gives each of them its part of the update. With group=... each matrix has an owner, and the plugin gives it what it needs.
+
 Arguments and defaults are torch.optim.Muon's, and so is the arithmetic with ns_dtype="bfloat16"; momentum and weights are fp32, of 16-bit
 parameters too. Parameters of three axes whose first counts experts are matrices each.
 """
@@ -15,6 +18,7 @@ import ctypes as C
 import math
 
 import torch
+import torch.distributed as dist
 
 from .. import errors
 from ..instance import MatrixRule
@@ -99,9 +103,22 @@ def check(group, where, number):
     for i, value in enumerate(group["ns_coefficients"]):
         number(value, f"{where}ns_coefficients[{i}]", "a finite number", lambda _: True)
     for p in group["params"]:
-        if cut.is_cut(p) and p.device_mesh.size() > 1:
-            raise errors.ArgumentError(f"{where}rule = {NAME!r} needs matrices whole, and one of shape {list(p.shape)} is cut over {p.device_mesh}: "
-                                       "not in this version; train these with rule=\"adamw\"")
+        cuts = _cuts(p)
+        if len(cuts) > 1 or any(len(_sizes(p, *one)) < one[0].size() for one in cuts):
+            raise errors.ArgumentError(f"{where}rule = {NAME!r} takes matrices that are cut along one axis, so that each process has a part; of shape "
+                                       f"{list(p.shape)} one is placed as {p.placements} on {p.device_mesh}: train it with rule=\"adamw\"")
+
+
+def _cuts(p):
+    """[(process group, axis, from the end)] of the axes of processes that cut a parameter's matrices; experts that lie apart are whole."""
+    axes = [(group, placement.dim - p.dim()) for _, group, placement in cut.axes_of(p) if not placement.is_replicate()]
+    return [(group, axis) for group, axis in axes if axis >= -2]
+
+
+def _sizes(p, group, axis):
+    """How much of an axis each process has; none where all is dealt."""
+    most = -(-p.shape[axis] // group.size())
+    return [min(most, p.shape[axis] - first) for first in range(0, p.shape[axis], most)]
 
 
 # ---- updates -------------------------------------------------------------------------------------------------------------
@@ -135,28 +152,36 @@ def _at(address, shape, dtype):
 class _Run:
     """Some matrices of one parameter, which lie one behind the other: [n, rows, columns], or [rows, columns] where it is one."""
 
-    def __init__(self, first, n, group, device):
-        self.group, self.device, self.event, self.made = group, device, None, None
+    def __init__(self, first, n, group, param):
+        self.group, self.param, self.device, self.event, self.made = group, param, cut.local(param).device, None, None
+        self.cut = next(iter(_cuts(param)), None)
         shape = (n, first.rows, first.cols) if n > 1 else (first.rows, first.cols)
         self.w, self.m = _at(first.w, shape, torch.float32), _at(first.m, shape, torch.float32)
         self.gradient = _at(first.g, shape, _GRADIENTS[first.grad_dtype.code, first.grad_dtype.bits])
         self.s, self.lr, self.decay = first.s, first.lr, first.weight_decay
-        self.scale = _scale(group, first.rows, first.cols)
+        rows, columns = param.shape[-2:]
+        self.scale, self.cost = _scale(group, rows, columns), n * rows * columns * min(rows, columns)
 
-    def begin(self, lane, place):
-        """Updates the momentum, and makes its update orthogonal: in place, memory of the host, where a lane leads to the device."""
+    def moved(self):
+        """The update, once the momentum is."""
         gradient, mu = self.gradient.float(), float(self.group["momentum"])
         gradient = gradient * self.s if self.s != 1 else gradient
         self.m.lerp_(gradient, 1 - mu)
-        update = gradient.lerp(self.m, mu) if self.group["nesterov"] else self.m
-        dtype, how = _DTYPES[self.group["ns_dtype"]], (self.group["ns_coefficients"], self.group["ns_steps"], self.group["eps"])
+        return gradient.lerp(self.m, mu) if self.group["nesterov"] else self.m
+
+    def orthogonal(self, update):
+        return orthogonal(update, self.group["ns_coefficients"], self.group["ns_steps"], self.group["eps"], _DTYPES[self.group["ns_dtype"]])
+
+    def begin(self, lane, place):
+        """Updates the momentum, and makes its update orthogonal: in place, memory of the host, where a lane leads to the device."""
+        update = self.moved()
         if lane is None:
-            self.update = orthogonal(update, *how, dtype)
+            self.update = self.orthogonal(update)
             return
         self.update = place[:update.numel()].view(update.shape).copy_(update)
 
         def iterate():
-            self.made = orthogonal(self.update.to(self.device, non_blocking=True), *how, dtype)
+            self.made = self.orthogonal(self.update.to(self.device, non_blocking=True))
             self.update.copy_(self.made, non_blocking=True)
 
         self.event = lane.run(iterate)
@@ -168,6 +193,34 @@ class _Run:
         self.w.add_(self.update, alpha=-self.lr * self.scale)
 
 
+def _swap(parts, shapes, like, group):
+    """Parts for the first processes of a group, one each, and theirs for this one, which have these shapes."""
+    def sizes(shapes):
+        n = [math.prod(shape) * like.itemsize for shape in shapes]
+        return n + [0] * (group.size() - len(n))
+
+    sent = torch.cat([like.new_empty(0), *(part.flatten() for part in parts)])
+    came = like.new_empty(sum(map(math.prod, shapes)))
+    dist.all_to_all_single(came.view(torch.uint8), sent.view(torch.uint8), sizes(shapes), sizes([part.shape for part in parts]), group=group)
+    return [part.view(shape) for part, shape in zip(came.split([*map(math.prod, shapes)]), shapes)]
+
+
+def _update_round(runs, group):
+    """Matrices of about one cost, the i-th made whole on process i of those that they are cut over. A call of all of these."""
+    parts = [run.moved().to(run.device, _DTYPES[run.group["ns_dtype"]]) for run in runs]
+    mine, at, back = [part.shape for part in parts], dist.get_rank(group), []
+    run, shapes = (runs[at], mine[at]) if at < len(runs) else (None, None)
+    if run:
+        axis, sizes = run.cut[1], _sizes(run.param, *run.cut)
+        shapes = [(*shapes[:axis], n, *shapes[len(shapes) + axis + 1:]) for n in sizes]
+    came = _swap(parts, shapes or [], parts[0], group)
+    if run:
+        back = run.orthogonal(torch.cat(came, axis)).split(sizes, axis)
+    for run, update in zip(runs, _swap(back, mine, parts[0], group)):
+        run.update = update.to("cpu")
+        run.end()
+
+
 class MatrixUpdates:
     """The function of whole matrices that an instance calls in its step."""
 
@@ -177,23 +230,31 @@ class MatrixUpdates:
 
     def __call__(self, updates):
         """updates: zf_matrix_update_t, by parameter and batch index."""
-        before = None
-        for number, run in enumerate(self._runs(updates)):
+        runs, before, cut_over = [*self._runs(updates)], None, {}
+        for run in sorted(runs, key=lambda run: -run.cost):
+            if run.cut:
+                cut_over.setdefault((run.cut[0], run.group["ns_dtype"]), []).append(run)
+        for (group, _), some in cut_over.items():
+            for first in range(0, len(some), group.size()):
+                _update_round(some[first:first + group.size()], group)
+        for number, run in enumerate(run for run in runs if not run.cut):
             lane = None if run.device.type == "cpu" else self.table.mirrors.lane(run.device)
             run.begin(lane, self._place(run, lane, number % 2))
             if before is not None:
                 before.end()
             before = run
-        before.end()
+        if before is not None:
+            before.end()
 
     def _runs(self, updates):
         at = 0
         while at < len(updates):
             first = updates[at]
-            most, n = max(1, _MOST_ELEMS // (first.rows * first.cols)), 1
+            param = self.table.params[first.param]
+            most, n = max(1, _MOST_ELEMS // math.prod(param.shape[-2:])), 1
             while n < most and at + n < len(updates) and updates[at + n].param == first.param:
                 n += 1
-            yield _Run(first, n, self.groups[first.group], cut.local(self.table.params[first.param]).device)
+            yield _Run(first, n, self.groups[first.group], param)
             at += n
 
     def _place(self, run, lane, turn):

@@ -213,7 +213,7 @@ class States:
         """{parameter: entry} of {name: entry}, each member placed as its parameter is."""
         table = self._binding.table
         if self._is_together or table.spread is not None:
-            moments.add_empty(found, {table.names[i]: p for i, p in table.trainable if not table.shapes[i].numel()})
+            moments.add_empty(found, {table.names[i]: p for i, p in table.trainable if not table.shapes[i].numel()}, self._binding.rules_by_name())
         like = store.like if store is not None else lambda value, p, _: cut.like(value, p)
         return {p: {member: value if member == "step" else like(value, p, name) for member, value in found[name].items()}
                 for p, name in ((p, table.names[i]) for i, p in table.trainable) if name in found}
