@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <libgen.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,16 +96,14 @@ static zf_status_t check_experts(const zfi_run_t *run, zf_error_t *err) {
 /* The checksum of the place that a path leads to, by whatever links; of what is not there, as far as its parent goes.
  */
 static uint32_t crc_of_path(const char *path) {
-    char *real = path ? realpath(path, NULL) : NULL, *above = path && !real ? strdup(path) : NULL;
-    char *parent = above ? realpath(dirname(above), NULL) : NULL;
-    const char *name = real || !path        ? ""
-                       : strrchr(path, '/') ? strrchr(path, '/') + 1
-                                            : path,
-               *of = real ? real : parent;
-    uint32_t crc = of ? zfi_crc32(0, of, strlen(of)) : 0;
-    crc = zfi_crc32(crc, name, strlen(name));
-    free(real);
-    free(above);
+    char *place = path ? realpath(path, NULL) : NULL, *first = path ? strdup(path) : NULL;
+    char *second = path ? strdup(path) : NULL, *parent = first && !place ? realpath(dirname(first), NULL) : NULL;
+    if (parent && second && asprintf(&place, "%s/%s", parent, basename(second)) < 0)
+        place = NULL;
+    uint32_t crc = path ? zfi_crc32(0, place ? place : path, strlen(place ? place : path)) : 0;
+    free(place);
+    free(first);
+    free(second);
     free(parent);
     return crc;
 }
