@@ -15,8 +15,7 @@ static int is_in_runs(const zfi_matrix_t *matrix, zfi_array_t array) {
     return array != ZFI_STATE_W && zfi_is_in_runs(matrix->moments, moment_of(array));
 }
 
-/* How an array's elements lie; those of runs are widened. */
-static zfi_dtype_t dtype_of(const zfi_matrix_t *matrix, zfi_array_t array) {
+zfi_dtype_t zfi_state_dtype(const zfi_matrix_t *matrix, zfi_array_t array) {
     return array == ZFI_STATE_W || matrix->moments == ZFI_MOMENTS_F32 || is_in_runs(matrix, array) ? ZFI_F32 : ZFI_BF16;
 }
 
@@ -142,7 +141,7 @@ static zf_status_t get(const part_t *part, const void *from, uint64_t n, float *
     }
     if (is_in_runs(part->matrix, part->array))
         return get_of_runs(part, from, n, out);
-    if (dtype_of(part->matrix, part->array) == ZFI_F32)
+    if (zfi_state_dtype(part->matrix, part->array) == ZFI_F32)
         return copy(part->side->engine, is_resident, from, n * sizeof *out, out);
     zf_status_t st = copy(part->side->engine, is_resident, from, n * sizeof *bits, bits);
     for (uint64_t i = 0; i < n; i++) {
@@ -155,7 +154,7 @@ static zf_status_t get(const part_t *part, const void *from, uint64_t n, float *
 
 static zf_status_t put(const part_t *part, void *to, uint64_t n, const float *values) {
     const zfi_kernels_t *kernels = part->side->engine->kernels;
-    zfi_dtype_t dtype = dtype_of(part->matrix, part->array);
+    zfi_dtype_t dtype = zfi_state_dtype(part->matrix, part->array);
     void *bits = part->side->dev->exchange + part->side->dev->exchange_elems;
     if (!to)
         return ZF_OK;
@@ -220,34 +219,6 @@ uint64_t zfi_param_digest(const zfi_kernels_t *kernels, const void *bits, zfi_dt
         n -= m;
     }
     return sum;
-}
-
-/* In place, where a thread of the host's can read it. */
-zf_status_t zfi_state_digest(const zfi_state_t *state, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
-                             uint64_t *io_sum) {
-    const zfi_matrix_t *of = &state->plan->matrices[matrix];
-    zfi_dtype_t dtype = dtype_of(of, array);
-    int is_away = of->is_resident && state->engine->ops->has_own_memory;
-    int is_made = (array == ZFI_STATE_W && of->sees_edits) || is_in_runs(of, array); /* no memory has it as it is */
-    for (uint64_t done = 0, m; done < n; done += m) {
-        zf_status_t st = ZF_OK;
-        m = n - done;
-        const void *from = place_of(state, array, of, first + done, &m);
-        if (!from && array != ZFI_STATE_W)
-            return ZF_OK;
-        if (is_made) {
-            m = m < state->dev->exchange_elems ? m : state->dev->exchange_elems;
-            st = zfi_state_get(state, array, matrix, first + done, m, state->dev->exchange);
-            from = state->dev->exchange;
-        } else if (is_away) {
-            st = zfi_device_read(state->engine, state->dev->exchange, from, m * zfi_dtype_nbytes(dtype));
-            from = state->dev->exchange;
-        }
-        if (st)
-            return st;
-        *io_sum += zfi_param_digest(state->engine->kernels, from, dtype, m, of->param_offset + first + done);
-    }
-    return ZF_OK;
 }
 
 static zf_status_t clear(const zfi_state_t *state, zfi_array_t array, const zfi_matrix_t *matrix) {

@@ -25,10 +25,11 @@ zf_status_t zfi_state_put(const zfi_state_t *state, zfi_array_t array, uint32_t 
  * wrote, where what the model reads is not round(w). */
 void zfi_state_take_edits(const zfi_state_t *state, const zfi_matrix_t *matrix, uint64_t first, uint64_t n, float *w);
 
-/* The digest of such elements as they lie, index counted in the parameter (kernels/digest.h), is added to *io_sum. */
-zf_status_t zfi_state_digest(const zfi_state_t *state, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
-                             uint64_t *io_sum);
-/* [any-thread] The same of elements that lie one behind the other, from element `index` of a parameter on. */
+/* How an array's elements lie; those of runs are widened. */
+zfi_dtype_t zfi_state_dtype(const zfi_matrix_t *matrix, zfi_array_t array);
+
+/* [any-thread] The digest of elements that lie one behind the other, from element `index` of a parameter on
+ * (kernels/digest.h). */
 uint64_t zfi_param_digest(const zfi_kernels_t *kernels, const void *bits, zfi_dtype_t dtype, uint64_t n,
                           uint64_t index);
 

@@ -9,10 +9,10 @@
 #include <time.h>
 
 #include "config/config_table.h"
-#include "instance/device_memory.h"
 #include "ranks/groups.h"
 #include "replay/state_arrays.h"
 #include "state/text.h"
+#include "step/exchange.h"
 
 enum { HEX = 16, HEAD_NBYTES = 128 };
 
@@ -20,95 +20,37 @@ static const char *const names[ZFI_AUDIT_ARRAYS] = {"visible", "w", "m", "v"};
 
 /* ---- digests ----------------------------------------------------------------------------------------------------- */
 
-/* Visible values on their way from the device: several stretches are read together. */
-typedef struct reading {
-    const zfi_state_t *state;
-    uint64_t (*sums)[ZFI_AUDIT_ARRAYS];
-    zfi_place_args_t places[ZFI_LIST_OPS];
-    uint64_t at[ZFI_LIST_OPS], nbytes; /* in the scratch */
-    uint32_t n;
-    zf_status_t status;
-} reading_t;
-
-static void read_visible(reading_t *reading) {
-    const zfi_state_t *state = reading->state;
-    unsigned char *bits = (unsigned char *)state->dev->exchange;
-    if (!reading->status && reading->n)
-        reading->status = zfi_device_read(state->engine, bits, state->dev->scratch, reading->nbytes);
-    for (uint32_t i = 0; i < reading->n && !reading->status; i++) {
-        const zfi_placed_t *place = &reading->places[i].one;
-        const zfi_matrix_t *matrix = &state->plan->matrices[place->matrix];
-        reading->sums[matrix->param][ZFI_AUDIT_VISIBLE] +=
-            zfi_param_digest(state->engine->kernels, bits + reading->at[i], matrix->place.dtype, place->n,
-                             matrix->param_offset + matrix->held_first + place->first);
+/* Adds what a rank digests of an array of a matrix. */
+static zf_status_t add(const zfi_state_t *state, uint32_t number, int array, uint64_t *io_sum) {
+    const zfi_matrix_t *matrix = &state->plan->matrices[number];
+    const zfi_kernels_t *kernels = state->engine->kernels;
+    zfi_array_t of = (zfi_array_t)(array - ZFI_AUDIT_W);
+    int is_visible = array == ZFI_AUDIT_VISIBLE;
+    uint64_t first = is_visible ? matrix->held_first : matrix->own.first;
+    uint64_t n = is_visible ? matrix->held_rows * matrix->cols : matrix->own.n;
+    zfi_dtype_t dtype = is_visible ? matrix->place.dtype : zfi_state_dtype(matrix, of);
+    float *values = state->dev->exchange;
+    const void *bits = values;
+    if (!n || (!is_visible && of >= 1 + state->n_moments) || (array == ZFI_AUDIT_V && matrix->lacks_v))
+        return ZF_OK;
+    zf_status_t st = is_visible ? zfi_exchange_get_visible(state, number, first, n, values)
+                                : zfi_state_get(state, of, number, first, n, values);
+    if (st)
+        return st;
+    if (!is_visible && dtype != ZFI_F32) {
+        bits = values + state->dev->exchange_elems;
+        kernels->narrow((uint16_t *)(void *)(values + state->dev->exchange_elems), dtype, values, n);
     }
-    reading->n = 0;
-    reading->nbytes = 0;
-}
-
-static void collect(reading_t *reading, uint32_t number, uint64_t first, uint64_t n) {
-    const zfi_state_t *state = reading->state;
-    uint64_t nbytes = (n * zfi_dtype_nbytes(state->plan->matrices[number].place.dtype) + HEX - 1) / HEX * HEX;
-    if (reading->n == ZFI_LIST_OPS || reading->nbytes + nbytes > state->dev->exchange_elems * sizeof(float))
-        read_visible(reading);
-    zfi_place_args_t *place = &reading->places[reading->n];
-    *place =
-        (zfi_place_args_t){.data = state->dev->data,
-                           .one = {.matrix = number, .first = first - state->plan->matrices[number].held_first, .n = n},
-                           .bits = (unsigned char *)state->dev->scratch + reading->nbytes};
-    reading->at[reading->n++] = reading->nbytes;
-    reading->nbytes += nbytes;
-    zfi_list_add(&state->engine->to_device, zfi_op_launch(ZFI_KERNEL_READ_PLACE, place, sizeof *place));
-}
-
-/* Digests a stretch in place, which the host's threads can read; first: of what is held. */
-static uint64_t digest_here(const zfi_kernels_t *kernels, const zfi_matrix_t *matrix, uint64_t first, uint64_t n) {
-    const zfi_place_t *place = &matrix->place;
-    uint64_t sum = 0, m, base = matrix->param_offset + matrix->held_first;
-    for (; n; first += m, n -= m) {
-        uint64_t left = matrix->cols - first % matrix->cols;
-        m = place->col_offset ? 1 : n < left || place->row_stride == (int64_t)matrix->cols ? n : left;
-        sum += zfi_param_digest(kernels, zfi_place_at(place, first / matrix->cols, first % matrix->cols), place->dtype,
-                                m, base + first);
-    }
-    return sum;
-}
-
-/* Elements [first, first + n) of a matrix. */
-static void add_visible(reading_t *reading, uint32_t number, uint64_t first, uint64_t n) {
-    const zfi_engine_t *engine = reading->state->engine;
-    const zfi_matrix_t *matrix = &reading->state->plan->matrices[number];
-    if (engine->ops->has_own_memory)
-        collect(reading, number, first, n);
-    else
-        reading->sums[matrix->param][ZFI_AUDIT_VISIBLE] +=
-            digest_here(engine->kernels, matrix, first - matrix->held_first, n);
-}
-
-static zf_status_t add_state(reading_t *reading, uint32_t number) {
-    static const zfi_array_t arrays[] = {ZFI_STATE_W, ZFI_STATE_M, ZFI_STATE_V};
-    const zfi_matrix_t *matrix = &reading->state->plan->matrices[number];
-    uint64_t *sums = reading->sums[matrix->param];
-    zf_status_t st = ZF_OK;
-    for (int i = 0; i < ZFI_AUDIT_ARRAYS - ZFI_AUDIT_W && !st; i++)
-        st = zfi_state_digest(reading->state, arrays[i], number, matrix->own.first, matrix->own.n,
-                              &sums[ZFI_AUDIT_W + i]);
-    return st;
+    *io_sum += zfi_param_digest(kernels, bits, dtype, n, matrix->param_offset + first);
+    return ZF_OK;
 }
 
 static zf_status_t digest_all(const zfi_state_t *state, uint64_t (*sums)[ZFI_AUDIT_ARRAYS]) {
-    const zfi_plan_t *plan = state->plan;
-    reading_t reading = {.state = state, .sums = sums};
     zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < plan->n_matrices; i++) {
-        const zfi_matrix_t *matrix = &plan->matrices[i];
-        if (matrix->held_rows)
-            add_visible(&reading, i, matrix->held_first, matrix->held_rows * matrix->cols);
-    }
-    read_visible(&reading);
-    for (uint32_t i = 0; i < plan->n_matrices && !reading.status && !st; i++)
-        st = add_state(&reading, i);
-    return st ? st : reading.status;
+    for (uint32_t i = 0; i < state->plan->n_matrices; i++)
+        for (int array = 0; array < ZFI_AUDIT_ARRAYS && !st; array++)
+            st = add(state, i, array, &sums[state->plan->matrices[i].param][array]);
+    return st;
 }
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc32.h"
 #include "base/error.h"
+#include "state/spread.h"
 #include "state/state.h"
 
-zf_status_t zfi_state_check_values(const zfi_saved_t *saved, const zfi_saved_param_t *param, zfi_saved_array_t array,
-                                   uint64_t first, const void *values, uint64_t n, zf_error_t *err) {
+static zf_status_t check_values(const zfi_saved_t *saved, const zfi_saved_param_t *param, zfi_saved_array_t array,
+                                uint64_t first, const void *values, uint64_t n, zf_error_t *err) {
     uint64_t bad = zfi_saved_find_bad(array, &saved->rules[param->group], saved->n_submitted, values, n);
     if (bad == n)
         return ZF_OK;
@@ -38,28 +38,33 @@ static zf_status_t check_sum(const zfi_saved_t *saved, const zfi_saved_param_t *
                      tensor->offset + tensor->nbytes, crc, tensor->crc);
 }
 
-typedef zf_status_t (*values_fn)(void *arg, uint64_t first, const void *values, uint64_t n, zf_error_t *err);
-
-/* Reads a tensor, block by block, checks bytes and values, and calls fn, unless NULL, with values [first, first + n).
- */
-static zf_status_t read_tensor(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
-                               zfi_saved_array_t array, values_fn fn, void *arg, zf_error_t *err) {
-    const zfi_saved_tensor_t *tensor = &param->tensors[array];
-    size_t elem = zfi_saved_elem_nbytes(array);
-    unsigned char *block = malloc(tensor->nbytes < ZFI_STATE_BLOCK ? tensor->nbytes + 1 : ZFI_STATE_BLOCK);
-    uint32_t crc = 0;
+zf_status_t zfi_state_read(zfi_store_t *store, const zfi_saved_t *saved, const zfi_tensor_range_t *of, zfi_values_fn fn,
+                           void *arg, uint32_t *io_crc, zf_error_t *err) {
+    const zfi_saved_tensor_t *tensor = &of->param->tensors[of->array];
+    size_t elem = zfi_saved_elem_nbytes(of->array);
+    uint64_t at = of->first * elem, end = at + of->n * elem, n;
+    unsigned char *block = malloc(end - at < ZFI_STATE_BLOCK ? end - at + 1 : ZFI_STATE_BLOCK);
     zf_status_t st = block ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a block of a checkpoint");
-    for (uint64_t at = 0; at < tensor->nbytes && !st; at += ZFI_STATE_BLOCK) {
-        uint64_t n = tensor->nbytes - at < ZFI_STATE_BLOCK ? tensor->nbytes - at : ZFI_STATE_BLOCK;
-        st = zfi_store_read(store, saved->files[param->file].name, tensor->offset + at, block, n, err);
+    for (; at < end && !st; at += n) {
+        n = end - at < ZFI_STATE_BLOCK ? end - at : ZFI_STATE_BLOCK;
+        st = zfi_store_read(store, saved->files[of->param->file].name, tensor->offset + at, block, n, err);
         if (st)
             break;
-        crc = zfi_crc32(crc, block, n);
-        st = zfi_state_check_values(saved, param, array, at / elem, block, n / elem, err);
+        zfi_spread_add(io_crc, block, n, tensor->nbytes - at - n);
+        st = check_values(saved, of->param, of->array, at / elem, block, n / elem, err);
         if (!st && fn)
             st = fn(arg, at / elem, block, n / elem, err);
     }
     free(block);
+    return st;
+}
+
+/* All of a tensor, against its checksum. */
+static zf_status_t read_tensor(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
+                               zfi_saved_array_t array, zfi_values_fn fn, void *arg, zf_error_t *err) {
+    const zfi_tensor_range_t all = {param, array, 0, param->tensors[array].nbytes / zfi_saved_elem_nbytes(array)};
+    uint32_t crc = 0;
+    zf_status_t st = zfi_state_read(store, saved, &all, fn, arg, &crc, err);
     return st ? st : check_sum(saved, param, array, crc, err);
 }
 

@@ -14,7 +14,24 @@
 #include "instance/memory.h"
 #include "ranks/gathering.h"
 #include "schedule/window.h"
-#include "state/loader.h"
+#include "state/spread.h"
+#include "state/state.h"
+
+typedef struct loader {
+    zfi_run_t **slot;
+    zfi_run_t *run; /* the present one */
+    zfi_store_t *store;
+    zfi_together_t *together;
+    zfi_saved_t saved;
+    uint32_t *ids; /* [saved.n_params] of the run, ZF_NO_ID: none */
+    uint32_t n_missing, n_extra;
+    int is_in_place;    /* every rank's run may be filled in place */
+    int gives_up;       /* some rank has no room for two */
+    uint32_t *crcs;     /* [saved.n_params][ZFI_SAVED_ARRAYS] the index's; in saved they become those of own ranges */
+    uint8_t **selected; /* [saved.n_params] the tensor "selected", checked; NULL: none, or it is not needed */
+    int continues;      /* the schedule goes on where it was; else it begins again, for this reason: */
+    char why[256];
+} loader_t;
 
 /* ---- which parameters -------------------------------------------------------------------------------------------- */
 
@@ -30,7 +47,7 @@ static zf_status_t check_shape(const zfi_saved_param_t *saved, const zfi_param_t
 }
 
 /* Whether what is bound here and what was saved are the same. is_found: of each parameter here. */
-static zf_status_t find_all(zfi_loader_t *loader, const zfi_param_t *const *by_name, uint8_t *is_found, int is_partial,
+static zf_status_t find_all(loader_t *loader, const zfi_param_t *const *by_name, uint8_t *is_found, int is_partial,
                             zf_error_t *err) {
     const zfi_run_t *run = loader->run;
     const zfi_saved_t *saved = &loader->saved;
@@ -63,7 +80,7 @@ static zf_status_t find_all(zfi_loader_t *loader, const zfi_param_t *const *by_n
     return st;
 }
 
-static zf_status_t match(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) {
+static zf_status_t match(loader_t *loader, uint32_t flags, zf_error_t *err) {
     const zfi_run_t *run = loader->run;
     const zfi_param_t **by_name = zfi_params_by_name(run->params, run->n_params);
     uint8_t *is_found = calloc(run->n_params + 1u, 1);
@@ -81,12 +98,10 @@ static zf_status_t match(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) 
 /* ---- whether the schedule goes on -------------------------------------------------------------------------------- */
 
 /* Whether a choice has been made in the run by the time that the checkpoint is at. */
-static int has_chosen(const zfi_loader_t *loader) {
-    return !zfi_is_warm_up(&loader->run->clock, loader->saved.step + 1);
-}
+static int has_chosen(const loader_t *loader) { return !zfi_is_warm_up(&loader->run->clock, loader->saved.step + 1); }
 
 /* A choice takes k channels of every block: others are of another cut, or of another topk_ratio. */
-static int has_k_of_each(const zfi_loader_t *loader, uint32_t p) {
+static int has_k_of_each(const loader_t *loader, uint32_t p) {
     const zfi_param_t *here = &loader->run->params[loader->ids[p]];
     const uint8_t *selected = loader->selected[p];
     for (uint32_t m = here->first_matrix; m < here->first_matrix + here->n_matrices; m++) {
@@ -100,7 +115,7 @@ static int has_k_of_each(const zfi_loader_t *loader, uint32_t p) {
     return 1;
 }
 
-static zf_status_t read_selected(zfi_loader_t *loader, uint32_t p, zf_error_t *err) {
+static zf_status_t read_selected(loader_t *loader, uint32_t p, zf_error_t *err) {
     const zfi_saved_param_t *param = &loader->saved.params[p];
     uint64_t nbytes = param->tensors[ZFI_SAVED_SELECTED].nbytes;
     if (!nbytes)
@@ -112,7 +127,7 @@ static zf_status_t read_selected(zfi_loader_t *loader, uint32_t p, zf_error_t *e
 }
 
 /* Reads the selection where it is needed, and fills continues. */
-static zf_status_t find_whether_it_goes_on(zfi_loader_t *loader, zf_error_t *err) {
+static zf_status_t find_whether_it_goes_on(loader_t *loader, zf_error_t *err) {
     const zfi_device_side_t *side = &loader->run->side;
     uint32_t n_found = 0, n_needed = 0;
     loader->continues = 1;
@@ -144,10 +159,112 @@ static zf_status_t find_whether_it_goes_on(zfi_loader_t *loader, zf_error_t *err
     return ZF_OK;
 }
 
+/* ---- of tensors with a value per element, what this rank keeps ----------------------------------------------------
+ */
+
+/* Whether all of a tensor is read, also what others keep. */
+static int is_read_whole(const loader_t *loader, uint32_t p) {
+    return !zfi_is_sharded(loader->run->engine) ||
+           zfi_spread_is_gathered(&loader->run->ranks, loader->together, loader->ids[p]);
+}
+
+/* The elements of a matrix that are read. */
+static zfi_slice_t range_of(const loader_t *loader, uint32_t p, uint32_t number) {
+    const zfi_matrix_t *matrix = &loader->run->plan.matrices[number];
+    return is_read_whole(loader, p) ? (zfi_slice_t){.n = matrix->rows * matrix->cols} : matrix->own;
+}
+
+/* The place for the values of a tensor. */
+typedef struct put_args {
+    const zfi_state_t *into;
+    zfi_saved_array_t array;
+    uint32_t id;
+} put_args_t;
+
+static zf_status_t put(void *arg, uint64_t first, const void *values, uint64_t n, zf_error_t *err) {
+    const put_args_t *to = arg;
+    return zfi_values_put(to->into, to->array, to->id, first, n, values, err);
+}
+
+static zf_status_t damaged(const zfi_saved_param_t *param, zfi_saved_array_t array, zf_error_t *err) {
+    return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
+                     "%s of \"%s\" is damaged, or was changed while it was read: load another checkpoint",
+                     zfi_saved_name(array), param->name);
+}
+
+/* Names the ranges to the store, of all tensors. */
+static zf_status_t want_own(const loader_t *loader, zf_error_t *err) {
+    const zfi_saved_t *saved = &loader->saved;
+    zf_status_t st = ZF_OK;
+    for (uint32_t p = 0; p < saved->n_params; p++)
+        for (int a = 0; a <= ZFI_SAVED_V && loader->ids[p] != ZF_NO_ID; a++) {
+            const zfi_param_t *here = &loader->run->params[loader->ids[p]];
+            const zfi_saved_tensor_t *tensor = &saved->params[p].tensors[a];
+            for (uint32_t m = here->first_matrix; m < here->first_matrix + here->n_matrices && tensor->nbytes && !st;
+                 m++) {
+                zfi_slice_t range = range_of(loader, p, m);
+                if (range.n)
+                    st = zfi_store_want(loader->store, saved->files[saved->params[p].file].name,
+                                        tensor->offset +
+                                            (loader->run->plan.matrices[m].param_offset + range.first) * sizeof(float),
+                                        range.n * sizeof(float), err);
+            }
+        }
+    return st;
+}
+
+/* Reads this rank's ranges of a tensor into a run, or, with into = NULL, nowhere. The tensor's checksum becomes that of
+ * the ranges, until the ranks agree. Where this rank has to read all of it for its checksum, it does. A checksum that
+ * the index lacks becomes that of what is read first. */
+static zf_status_t read_own(loader_t *loader, uint32_t p, zfi_saved_array_t array, const zfi_state_t *into,
+                            zf_error_t *err) {
+    const zfi_param_t *here = &loader->run->params[loader->ids[p]];
+    zfi_saved_param_t *param = &loader->saved.params[p];
+    zfi_saved_tensor_t *tensor = &param->tensors[array];
+    put_args_t to = {into, array, here->id};
+    uint32_t need = tensor->crc;
+    zf_status_t st = ZF_OK;
+    tensor->crc = 0;
+    for (uint32_t m = here->first_matrix; m < here->first_matrix + here->n_matrices && !st; m++) {
+        zfi_slice_t slice = range_of(loader, p, m);
+        zfi_tensor_range_t of = {param, array, loader->run->plan.matrices[m].param_offset + slice.first, slice.n};
+        st = zfi_state_read(loader->store, &loader->saved, &of, into ? put : NULL, &to, &tensor->crc, err);
+    }
+    if (!is_read_whole(loader, p))
+        return st;
+    if (!st && tensor->crc != need && !tensor->lacks_crc)
+        st = damaged(param, array, err);
+    tensor->lacks_crc = 0;
+    return st;
+}
+
+static zf_status_t join(loader_t *loader, zf_error_t *err) {
+    zf_status_t st = zfi_spread_join(&loader->run->ranks, loader->ids, loader->together, &loader->saved, err);
+    for (uint64_t i = 0; i < (uint64_t)loader->saved.n_params * ZFI_SAVED_ARRAYS && !st; i++) {
+        zfi_saved_param_t *param = &loader->saved.params[i / ZFI_SAVED_ARRAYS];
+        zfi_saved_tensor_t *tensor = &param->tensors[i % ZFI_SAVED_ARRAYS];
+        if (tensor->lacks_crc) {
+            loader->crcs[i] = tensor->crc;
+            tensor->lacks_crc = 0;
+        } else if (tensor->crc != loader->crcs[i]) {
+            st = damaged(param, (zfi_saved_array_t)(i % ZFI_SAVED_ARRAYS), err);
+        }
+    }
+    return st;
+}
+
+/* The ranks have read (st, err): whether, joined, it is what was saved. A meeting of all. */
+static zf_status_t agree_own(loader_t *loader, zf_status_t st, zf_error_t *err) {
+    st = zfi_together_meet(loader->together, st, err);
+    if (st || !zfi_is_sharded(loader->run->engine))
+        return st;
+    return zfi_together_meet(loader->together, join(loader, err), err);
+}
+
 /* ---- into a run -------------------------------------------------------------------------------------------------- */
 
 /* Every rank has all counts of updates. */
-static zf_status_t read_counts(const zfi_loader_t *loader, uint32_t p, const zfi_state_t *into, zf_error_t *err) {
+static zf_status_t read_counts(const loader_t *loader, uint32_t p, const zfi_state_t *into, zf_error_t *err) {
     const zfi_saved_param_t *param = &loader->saved.params[p];
     uint32_t *counts = malloc(param->tensors[ZFI_SAVED_N].nbytes);
     zf_status_t st = counts ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for counts of updates");
@@ -165,14 +282,14 @@ static zf_status_t read_counts(const zfi_loader_t *loader, uint32_t p, const zfi
 }
 
 /* Reads what this rank keeps of every tensor into a run; with into = NULL the values are checked alone. */
-static zf_status_t read_saved(zfi_loader_t *loader, const zfi_state_t *into, zf_error_t *err) {
+static zf_status_t read_saved(loader_t *loader, const zfi_state_t *into, zf_error_t *err) {
     zf_status_t st = ZF_OK;
     for (uint32_t p = 0; p < loader->saved.n_params && !st; p++) {
         if (loader->ids[p] == ZF_NO_ID)
             continue;
         for (int a = 0; a <= ZFI_SAVED_V && !st; a++)
             if (loader->saved.params[p].tensors[a].nbytes)
-                st = zfi_own_read(loader, p, (zfi_saved_array_t)a, into, err);
+                st = read_own(loader, p, (zfi_saved_array_t)a, into, err);
         if (!st)
             st = read_counts(loader, p, into, err);
     }
@@ -191,7 +308,7 @@ static void put_selected(const zfi_state_t *into, uint32_t number, const uint8_t
     }
 }
 
-static zf_status_t put_importance(zfi_loader_t *loader, uint32_t p, const zfi_state_t *into, zf_error_t *err) {
+static zf_status_t put_importance(loader_t *loader, uint32_t p, const zfi_state_t *into, zf_error_t *err) {
     const zfi_saved_param_t *param = &loader->saved.params[p];
     const zfi_param_t *here = &into->side->params[loader->ids[p]];
     uint64_t nbytes = param->tensors[ZFI_SAVED_IMPORTANCE].nbytes;
@@ -213,7 +330,7 @@ static zf_status_t put_importance(zfi_loader_t *loader, uint32_t p, const zfi_st
 }
 
 /* The schedule as it was: selection, importance, and the steps of the last choices. */
-static zf_status_t put_schedule(zfi_loader_t *loader, zfi_run_t *into, zf_error_t *err) {
+static zf_status_t put_schedule(loader_t *loader, zfi_run_t *into, zf_error_t *err) {
     const zfi_saved_t *saved = &loader->saved;
     zf_status_t st = ZF_OK;
     into->clock.t = saved->step;
@@ -237,15 +354,15 @@ static zf_status_t put_schedule(zfi_loader_t *loader, zfi_run_t *into, zf_error_
     return st;
 }
 
-static int is_saved(const zfi_loader_t *loader, uint32_t id) {
-    for (uint32_t p = 0; p < loader->saved.n_params; p++)
-        if (loader->ids[p] == id)
-            return 1;
-    return 0;
+static int is_saved(const loader_t *loader, uint32_t id) {
+    uint32_t p = 0;
+    while (p < loader->saved.n_params && loader->ids[p] != id)
+        p++;
+    return p < loader->saved.n_params;
 }
 
 /* Parameters that the checkpoint lacks keep what they have. (In place: they have what bind_params gave.) */
-static zf_status_t carry_missing(zfi_loader_t *loader, zfi_run_t *into, zf_error_t *err) {
+static zf_status_t carry_missing(loader_t *loader, zfi_run_t *into, zf_error_t *err) {
     zfi_run_t *run = loader->run;
     zfi_reader_t reader;
     zf_status_t st = zfi_reader_open(run, 1, "state", &reader, err);
@@ -256,10 +373,9 @@ static zf_status_t carry_missing(zfi_loader_t *loader, zfi_run_t *into, zf_error
     return st;
 }
 
-static zf_status_t begin(zfi_loader_t *loader, zfi_replacement_t *out, zf_error_t *err) {
-    if (loader->is_in_place) {
+static zf_status_t begin(loader_t *loader, zfi_replacement_t *out, zf_error_t *err) {
+    if (loader->is_in_place)
         return zfi_replace_begin_in_place(loader->slot, out, err);
-    }
     if (!loader->gives_up)
         return zfi_replace_begin(loader->slot, NULL, 0, ZFI_BEGIN_BESIDE, out, err);
     zfi_log(loader->run->engine, ZF_LOG_WARN, "state",
@@ -272,21 +388,21 @@ static zf_status_t begin(zfi_loader_t *loader, zfi_replacement_t *out, zf_error_
 
 /* Submitted steps that the run goes on from. A parameter that the checkpoint lacks may have had more updates than that
  * has steps. */
-static uint64_t count_steps(const zfi_loader_t *loader) {
+static uint64_t count_steps(const loader_t *loader) {
     const zfi_clock_t *clock = &loader->run->clock;
     uint64_t n = loader->saved.n_submitted;
     int keeps = loader->n_missing && !loader->is_in_place;
     return keeps && clock->t + clock->steps_before > n ? clock->t + clock->steps_before : n;
 }
 
-static zf_status_t fill(zfi_loader_t *loader, zfi_run_t *into, zf_error_t *err) {
+static zf_status_t fill(loader_t *loader, zfi_run_t *into, zf_error_t *err) {
     zf_status_t st = read_saved(loader, &into->state, err);
     if (!st && loader->n_missing && !loader->is_in_place)
         st = carry_missing(loader, into, err);
     return !st && loader->continues ? put_schedule(loader, into, err) : st;
 }
 
-static zf_status_t load_into(zfi_loader_t *loader, zf_error_t *err) {
+static zf_status_t load_into(loader_t *loader, zf_error_t *err) {
     zfi_replacement_t replacement;
     zfi_run_t *into = NULL;
     zf_status_t st = loader->n_missing ? zfi_gathering_counts(&loader->run->ranks, loader->run->hs.n) : ZF_OK;
@@ -297,7 +413,7 @@ static zf_status_t load_into(zfi_loader_t *loader, zf_error_t *err) {
         into = replacement.into;
         st = fill(loader, into, err);
     }
-    st = zfi_own_agree(loader, st, err);
+    st = agree_own(loader, st, err);
     if (st) {
         if (has_begun)
             zfi_replace_cancel(&replacement, err);
@@ -315,7 +431,7 @@ static zf_status_t load_into(zfi_loader_t *loader, zf_error_t *err) {
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
 /* Moments of one rule mean nothing to another. */
-static zf_status_t check_rules(const zfi_loader_t *loader, zf_error_t *err) {
+static zf_status_t check_rules(const loader_t *loader, zf_error_t *err) {
     for (uint32_t p = 0; p < loader->saved.n_params; p++) {
         const zfi_group_rule_t *there = &loader->saved.rules[loader->saved.params[p].group];
         const zfi_param_t *here;
@@ -333,7 +449,7 @@ static zf_status_t check_rules(const zfi_loader_t *loader, zf_error_t *err) {
 }
 
 /* The checkpoint's tensors, which are all read before anything is changed. The ranks share the work. */
-static zf_status_t check_tensors(zfi_loader_t *loader, zf_error_t *err) {
+static zf_status_t check_tensors(loader_t *loader, zf_error_t *err) {
     zf_status_t st = ZF_OK;
     for (uint32_t p = loader->together->rank; p < loader->saved.n_params && !st; p += loader->together->n_ranks)
         st = zfi_state_check_param(loader->store, &loader->saved, &loader->saved.params[p], err);
@@ -342,11 +458,11 @@ static zf_status_t check_tensors(zfi_loader_t *loader, zf_error_t *err) {
 
 /* Checks tensors of which no rank's store has all. A rank whose store fails before the hosts may exchange bytes keeps
  * nobody waiting for it there. */
-static zf_status_t check_own(zfi_loader_t *loader, zf_error_t *err) {
-    zf_status_t st = zfi_together_meet(loader->together, zfi_own_want(loader, err), err);
+static zf_status_t check_own(loader_t *loader, zf_error_t *err) {
+    zf_status_t st = zfi_together_meet(loader->together, want_own(loader, err), err);
     if (!st)
         st = zfi_together_meet(loader->together, zfi_store_want(loader->store, NULL, 0, 0, err), err);
-    return st ? st : zfi_own_agree(loader, read_saved(loader, NULL, err), err);
+    return st ? st : agree_own(loader, read_saved(loader, NULL, err), err);
 }
 
 /* Every rank must find the same. */
@@ -356,7 +472,7 @@ typedef struct found {
     uint32_t is_in_place, gives_up; /* the last: what each may find otherwise */
 } found_t;
 
-static zf_status_t compare_ranks(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) {
+static zf_status_t compare_ranks(loader_t *loader, uint32_t flags, zf_error_t *err) {
     zfi_together_t *together = loader->together;
     const found_t own = {together->part.number,
                          loader->saved.index_crc,
@@ -398,7 +514,7 @@ zf_status_t zfi_state_check_part(const zfi_saved_t *saved, const zfi_together_t 
 }
 
 /* Nobody has exchanged it since the ranks looked. */
-static zf_status_t check_looked(const zfi_loader_t *loader, zf_error_t *err) {
+static zf_status_t check_looked(const loader_t *loader, zf_error_t *err) {
     if (!loader->together->looked_crc || loader->together->looked_crc == loader->saved.index_crc)
         return ZF_OK;
     return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
@@ -414,7 +530,7 @@ static uint32_t *keep_checksums(const zfi_saved_t *saved) {
 }
 
 /* Compares the checkpoint with this run, without the other ranks. */
-static zf_status_t compare_run(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) {
+static zf_status_t compare_run(loader_t *loader, uint32_t flags, zf_error_t *err) {
     zf_status_t st = check_looked(loader, err);
     if (!st)
         st = zfi_state_check_part(&loader->saved, loader->together, flags, err);
@@ -432,7 +548,7 @@ static zf_status_t compare_run(zfi_loader_t *loader, uint32_t flags, zf_error_t 
 }
 
 /* Everything that can be said before anything is changed; all ranks come to the same. */
-static zf_status_t examine(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) {
+static zf_status_t examine(loader_t *loader, uint32_t flags, zf_error_t *err) {
     zf_status_t st = zfi_state_open(loader->store, &loader->saved, err);
     if (!st)
         st = compare_run(loader, flags, err);
@@ -448,7 +564,7 @@ static zf_status_t examine(zfi_loader_t *loader, uint32_t flags, zf_error_t *err
 }
 
 /* loader->run may be gone by now. */
-static void report_load(const zfi_loader_t *loader, zf_state_report_t *report) {
+static void report_load(const loader_t *loader, zf_state_report_t *report) {
     const zfi_engine_t *engine = loader->together->engine;
     zfi_state_report(&loader->saved, loader->store, report);
     report->continues = loader->continues;
@@ -461,7 +577,7 @@ static void report_load(const zfi_loader_t *loader, zf_state_report_t *report) {
             loader->continues ? "" : loader->why);
 }
 
-static void free_loader(zfi_loader_t *loader) {
+static void free_loader(loader_t *loader) {
     for (uint32_t p = 0; loader->selected && p < loader->saved.n_params; p++)
         free(loader->selected[p]);
     free(loader->selected);
@@ -472,7 +588,7 @@ static void free_loader(zfi_loader_t *loader) {
 
 zf_status_t zfi_state_read_into(zfi_run_t **slot, zfi_store_t *store, uint32_t flags, zfi_together_t *together,
                                 zf_state_report_t *report, zf_error_t *err) {
-    zfi_loader_t loader = {.slot = slot, .run = *slot, .store = store, .together = together};
+    loader_t loader = {.slot = slot, .run = *slot, .store = store, .together = together};
     zf_status_t st = examine(&loader, flags, err);
     if (!st)
         st = load_into(&loader, err);

@@ -24,49 +24,6 @@ struct zfi_rehearsal {
     float *scratch;            /* of the largest chunk: what mean mode needs */
 };
 
-typedef struct walk {
-    const zfi_plan_t *plan;
-    uint32_t matrix, ref, end_ref;
-    uint64_t first, end;
-} walk_t;
-
-/* A place in a chunk: n elements, which lie `at` after the walk's first. */
-typedef struct place {
-    uint32_t chunk;
-    uint64_t chunk_offset, at, n;
-} place_t;
-
-/* Walks elements [first, first + n) of a matrix, chunk by chunk, in no order that matters. */
-static void start(walk_t *walk, const zfi_device_side_t *side, uint32_t matrix, uint64_t first, uint64_t n) {
-    const zfi_plan_t *plan = side->plan;
-    const zfi_param_t *param = &side->params[plan->matrices[matrix].param];
-    uint32_t ref = param->first_ref, left = param->n_refs;
-    while (left) { /* a parameter's segments rise with its matrices, of which it may have many */
-        uint32_t half = left / 2, at = plan->segments[plan->param_segments[ref + half]].matrix < matrix;
-        ref = at ? ref + half + 1 : ref;
-        left = at ? left - half - 1 : half;
-    }
-    *walk = (walk_t){plan, matrix, ref, param->first_ref + param->n_refs, first, first + n};
-}
-
-static int next(walk_t *walk, place_t *out) {
-    const zfi_plan_t *plan = walk->plan;
-    while (walk->ref < walk->end_ref) {
-        const zfi_segment_t *segment = &plan->segments[plan->param_segments[walk->ref++]];
-        uint64_t from = segment->matrix_offset, to = from + segment->n_elems;
-        if (segment->matrix != walk->matrix || from >= walk->end)
-            return 0;
-        if (to <= walk->first)
-            continue;
-        from = from > walk->first ? from : walk->first;
-        to = to < walk->end ? to : walk->end;
-        *out = (place_t){segment->chunk, segment->chunk_offset + (from - segment->matrix_offset), from - walk->first,
-                         to - from};
-        return 1;
-    }
-    return 0;
-}
-
 void zfi_rehearsal_free(zfi_rehearsal_t *rehearsal) {
     if (!rehearsal)
         return;
@@ -131,33 +88,36 @@ static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_
     return st;
 }
 
-static void read_chunk(const zfi_rehearsal_t *rehearsal, const rehearsed_chunk_t *chunk, zfi_array_t what,
-                       const place_t *place, float *out) {
+/* Elements [at, at + n) of the chunk. */
+static void read_chunk(const zfi_rehearsal_t *rehearsal, const rehearsed_chunk_t *chunk, zfi_array_t what, uint64_t at,
+                       uint64_t n, float *out) {
     const zfi_state_t *state = rehearsal->state;
+    const zfi_chunk_state_t *from = &state->host->chunks[chunk->number];
     const float *values = chunk->values + (uint64_t)what * rehearsal->max_elems;
     if (what == ZFI_STATE_W)
-        memcpy(out + place->at, values + place->chunk_offset, place->n * sizeof(float));
+        memcpy(out, values + at, n * sizeof(float));
     else
         zfi_moments_get(state->plan->chunks[chunk->number].moments, what == ZFI_STATE_M ? ZFI_M : ZFI_V,
-                        (what == ZFI_STATE_M ? state->host->chunks->m : state->host->chunks->v) ? values : NULL,
-                        place->chunk_offset, place->n, out + place->at);
+                        (what == ZFI_STATE_M ? from->m : from->v) ? values : NULL, at, n, out);
 }
 
-zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uint32_t matrix, uint64_t first,
+zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uint32_t number, uint64_t first,
                                uint64_t n, float *out) {
-    uint32_t cohort = rehearsal->state->plan->matrices[matrix].cohort;
-    walk_t walk;
-    place_t place;
-    if (rehearsal->state->plan->matrices[matrix].is_resident) /* no window has a part of it */
-        return zfi_state_get(rehearsal->state, what, matrix, first, n, out);
-    start(&walk, rehearsal->state->side, matrix, first, n);
-    while (next(&walk, &place)) {
-        zf_status_t st = rehearse(rehearsal, cohort, place.chunk);
-        if (st)
-            return st;
-        read_chunk(rehearsal, &rehearsal->chunks[cohort], what, &place, out);
+    const zfi_plan_t *plan = rehearsal->state->plan;
+    const zfi_matrix_t *matrix = &plan->matrices[number];
+    zf_status_t st = ZF_OK;
+    if (matrix->is_resident) /* no window has a part of it */
+        return zfi_state_get(rehearsal->state, what, number, first, n, out);
+    for (uint64_t done = 0, m; done < n && !st; done += m) {
+        uint64_t at = zfi_state_find(matrix, first + done);
+        uint32_t of = zfi_state_chunk(plan, at, 0);
+        at -= plan->chunks[of].state_base;
+        m = n - done < plan->chunks[of].n_elems - at ? n - done : plan->chunks[of].n_elems - at;
+        st = rehearse(rehearsal, matrix->cohort, of);
+        if (!st)
+            read_chunk(rehearsal, &rehearsal->chunks[matrix->cohort], what, at, m, out + done);
     }
-    return ZF_OK;
+    return st;
 }
 
 uint32_t zfi_rehearsal_count(zfi_rehearsal_t *rehearsal, uint32_t matrix, uint32_t channel) {

@@ -36,9 +36,16 @@ zf_status_t zfi_state_open(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err
 /* [any-thread] Reads a tensor into out, and checks bytes and values. */
 zf_status_t zfi_state_read_all(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
                                zfi_saved_array_t array, void *out, zf_error_t *err);
-/* [any-thread] Values [first, first + n) are such as training leaves. */
-zf_status_t zfi_state_check_values(const zfi_saved_t *saved, const zfi_saved_param_t *param, zfi_saved_array_t array,
-                                   uint64_t first, const void *values, uint64_t n, zf_error_t *err);
+/* [any-thread] Reads values [first, first + n) of a tensor, block by block: checks that they are such as training
+ * leaves, adds their bytes to the checksum of a share (spread.h), and calls fn, unless NULL. */
+typedef struct zfi_tensor_range {
+    const zfi_saved_param_t *param;
+    zfi_saved_array_t array;
+    uint64_t first, n;
+} zfi_tensor_range_t;
+typedef zf_status_t (*zfi_values_fn)(void *arg, uint64_t first, const void *values, uint64_t n, zf_error_t *err);
+zf_status_t zfi_state_read(zfi_store_t *store, const zfi_saved_t *saved, const zfi_tensor_range_t *of, zfi_values_fn fn,
+                           void *arg, uint32_t *io_crc, zf_error_t *err);
 /* [any-thread] Every tensor of a parameter; index, headers and all tensors. */
 zf_status_t zfi_state_check_param(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
                                   zf_error_t *err);

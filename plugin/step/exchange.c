@@ -19,8 +19,7 @@
 
 /* ---- visible values ---------------------------------------------------------------------------------------------- */
 
-/* Visible values of elements [first, first + n) of a matrix. */
-static zf_status_t read_visible(const zfi_state_t *state, uint32_t number, uint64_t first, uint64_t n, void *out) {
+zf_status_t zfi_exchange_get_visible(const zfi_state_t *state, uint32_t number, uint64_t first, uint64_t n, void *out) {
     zfi_place_args_t args = {
         .data = state->dev->data,
         .one = {.matrix = number, .first = first - state->plan->matrices[number].held_first, .n = n},
@@ -79,7 +78,7 @@ static zfi_dtype_t dtype_of(const part_t *part) { return part->state->plan->matr
 static zf_status_t take_all(const part_t *part, const void *raw) {
     void *bits = part->state->dev->exchange;
     float *w = part->state->dev->exchange + part->state->dev->exchange_elems;
-    zf_status_t st = read_visible(part->state, part->number, part->first, part->n, bits);
+    zf_status_t st = zfi_exchange_get_visible(part->state, part->number, part->first, part->n, bits);
     if (st)
         return st;
     part->state->engine->kernels->widen(w, bits, dtype_of(part), part->n);
@@ -95,7 +94,7 @@ static zf_status_t read_written(const part_t *part, void *out) {
     size_t elem = zfi_dtype_nbytes(param->dtype);
     const unsigned char *fetched = param->is_kept ? zfi_shards_address(part->state->ranks, param->id) : NULL;
     if (!fetched)
-        return read_visible(part->state, part->number, part->first, part->n, out);
+        return zfi_exchange_get_visible(part->state, part->number, part->first, part->n, out);
     return zfi_device_read(part->state->engine, out, fetched + (matrix->param_offset + part->first) * elem,
                            part->n * elem);
 }

@@ -23,6 +23,8 @@ zf_status_t zfi_exchange_check_edits(const zfi_state_t *state, uint32_t first, u
 /* Compact state of matrices [first, end) := the host's; where nothing is deferred, their counts alone. */
 zf_status_t zfi_exchange_reload_selected(const zfi_state_t *state, uint32_t first, uint32_t end);
 
+/* Visible values of elements [first, first + n) of what is held of a matrix. */
+zf_status_t zfi_exchange_get_visible(const zfi_state_t *state, uint32_t matrix, uint64_t first, uint64_t n, void *out);
 /* Visible values of a matrix := round(w), where this rank owns them. */
 zf_status_t zfi_exchange_put_visible(const zfi_state_t *state, uint32_t matrix);
 
