@@ -270,7 +270,7 @@ static void find_piece(const zf_instance_t *inst, const checked_item_t *item, ui
 }
 
 /* The device copies a piece into staging; nothing is shipped yet. */
-static zf_status_t append_piece(zf_instance_t *inst, const checked_item_t *item, const piece_t *piece, int is_first) {
+static zf_status_t append_piece(zf_instance_t *inst, const checked_item_t *item, const piece_t *piece) {
     zfi_grad_state_t *grad = &inst->run->incoming.grads[item->param->id];
     zfi_batch_t *batch = zfi_batch_open(inst);
     zfi_gradient_t *entry = &batch->gradients[batch->n];
@@ -286,8 +286,8 @@ static zf_status_t append_piece(zf_instance_t *inst, const checked_item_t *item,
         entry->strides[i] = piece->strides[i];
         n_elems *= (uint64_t)piece->shape[i];
     }
-    if (is_first && grad->staging_batch != this_batch && grad->staging_batch > batch->staging_batch)
-        batch->staging_batch = grad->staging_batch; /* later pieces come after the first one on the device */
+    if (grad->range_batch != this_batch && grad->range_batch > batch->staging_batch)
+        batch->staging_batch = grad->range_batch; /* the pieces themselves are in order on the device */
     grad->staging_batch = this_batch;
     batch->step = inst->run->clock.t + 1;
     batch->n++;
@@ -301,11 +301,10 @@ static zf_status_t append_piece(zf_instance_t *inst, const checked_item_t *item,
 static zf_status_t take_range(zf_instance_t *inst, const checked_item_t *item, int is_sync) {
     zfi_grad_state_t *grad = &inst->run->incoming.grads[item->param->id];
     const zfi_protocol_t *now = &inst->run->incoming.now[item->param->id];
-    int is_first = now->to - now->from == item->n_batches;
     zf_status_t st = ZF_OK;
     inst->run->incoming.has_ranges = 1;
     lose_shipment(inst, item->param->id);
-    if (is_first)
+    if (now->to - now->from == item->n_batches) /* the first */
         grad->range_batch = grad->staging_batch;
     if (is_sync)
         st = wait_for_staging(inst, item->param->id, grad->range_batch);
@@ -315,7 +314,7 @@ static zf_status_t take_range(zf_instance_t *inst, const checked_item_t *item, i
         if (is_sync)
             zfi_pack(piece.to, piece.from, item->view.elem_nbytes, piece.ndim, piece.shape, piece.strides);
         else
-            st = append_piece(inst, item, &piece, is_first && k == 0);
+            st = append_piece(inst, item, &piece);
     }
     if (st || !now->is_last)
         return st;

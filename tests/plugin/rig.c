@@ -218,10 +218,17 @@ void zt_rig_fill_grad(zt_rig_t *rig, uint32_t number, uint64_t step) {
 }
 
 zf_status_t zt_rig_deliver(zt_rig_t *rig, uint32_t param, uint32_t flags, zf_fence_t *fence) {
+    return zt_rig_deliver_range(rig, param, 0, 0, flags, fence);
+}
+
+zf_status_t zt_rig_deliver_range(zt_rig_t *rig, uint32_t param, uint32_t first, uint32_t n, uint32_t flags,
+                                 zf_fence_t *fence) {
     zf_grad_item_t item = {.struct_size = sizeof item,
                            .id = rig->params[param].id,
                            .flags = flags ? flags : ZF_GRAD_TOTAL | ZF_GRAD_LAST,
-                           .tensor = &rig->params[param].grad_tensor};
+                           .tensor = &rig->params[param].grad_tensor,
+                           .first_batch = first,
+                           .n_batches = n};
     if (fence)
         fence->struct_size = sizeof *fence;
     return rig->zf->grads_ready(rig->inst, &item, 1, sizeof item, &rig->stream, fence, &rig->err);

@@ -86,8 +86,10 @@ void zt_rig_make(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n, const char
 
 /* Fills the parameter's gradient of a step: grad (rounded to its type) and grad_values. */
 void zt_rig_fill_grad(zt_rig_t *rig, uint32_t param, uint64_t step);
-/* One delivery, TOTAL | LAST unless flags say otherwise. */
+/* One delivery, TOTAL | LAST unless flags say otherwise; of all of it, or of a range of its matrices. */
 zf_status_t zt_rig_deliver(zt_rig_t *rig, uint32_t param, uint32_t flags, zf_fence_t *fence);
+zf_status_t zt_rig_deliver_range(zt_rig_t *rig, uint32_t param, uint32_t first, uint32_t n, uint32_t flags,
+                                 zf_fence_t *fence);
 /* Fills and delivers every parameter's gradient of the next step, up to the first error; the fence is of the last. */
 zf_status_t zt_rig_deliver_all(zt_rig_t *rig, zf_fence_t *fence);
 zf_status_t zt_rig_submit(zt_rig_t *rig, uint32_t flags, zf_step_report_t *report);

@@ -244,13 +244,7 @@ static void open_stacked(void) {
 }
 
 static zf_status_t deliver_range(uint32_t param, uint32_t first, uint32_t n, uint32_t flags) {
-    zf_grad_item_t item = {.struct_size = sizeof item,
-                           .id = rig.params[param].id,
-                           .flags = flags,
-                           .tensor = &rig.params[param].grad_tensor,
-                           .first_batch = first,
-                           .n_batches = n};
-    return rig.zf->grads_ready(rig.inst, &item, 1, sizeof item, &rig.stream, NULL, &rig.err);
+    return zt_rig_deliver_range(&rig, param, first, n, flags, NULL);
 }
 
 ZT_TEST(wrong_ranges) {

@@ -32,7 +32,7 @@ static zt_rig_t rig;
 
 static _Atomic uint64_t n_submitted;
 static _Atomic uint64_t held_replay, held_down; /* of the close of this step; after this word; 0: none */
-static _Atomic int holds_control, holds_worker, holds_seal, is_edited;
+static _Atomic int holds_control, holds_copies, holds_worker, holds_seal, is_edited;
 static const zfi_data_t *_Atomic held_lists; /* of this device */
 
 static int is_due(_Atomic uint64_t *held, uint64_t step) { return atomic_compare_exchange_strong(held, &step, 0); }
@@ -50,7 +50,8 @@ ZT_WRAP(zf_status_t, zfi_replay_chunk, const zfi_replay_view_t *view, const zfi_
 }
 
 ZT_WRAP(void, zfi_timeline_signal, zfi_timeline_t *timeline, uint64_t value) {
-    while (strcmp(timeline->name, "control") == 0 && atomic_load(&holds_control))
+    while ((strcmp(timeline->name, "control") == 0 && atomic_load(&holds_control)) ||
+           (strcmp(timeline->name, "batches") == 0 && atomic_load(&holds_copies)))
         usleep(1000);
     if (strcmp(timeline->name, "jobs") == 0 && atomic_exchange(&holds_worker, 0))
         usleep(400000);
@@ -208,6 +209,34 @@ ZT_TEST(gradients_until_the_report) {
                                             .loud_step = 4,
                                             .held_down = 6,
                                             .overwrites_behind = 1});
+}
+
+/* A whole gradient in strides, which the device packs, is given up for ranges of its matrices while it is copied down:
+ * the next range is packed once that is over. */
+ZT_TEST(ranges_in_place_of_a_whole) {
+    enum { HALF = 6, STRIDE = 24 };
+    static float memory[12 * STRIDE];
+    static const int64_t strides[2] = {STRIDE, 1};
+    const uint32_t again = ZF_GRAD_TOTAL | ZF_GRAD_LAST | ZF_GRAD_REPLACE;
+    zf_fence_t read = {.struct_size = sizeof read};
+    zt_rig_start(&rig, shapes, 1);
+    rig.decls[0].n_batch_axes = 1;
+    zt_rig_use_queue(&rig);
+    zt_rig_open(&rig, WINDOWS "topk_ratio = 0\n", 0);
+    rig.params[0].grad_tensor.dl.data = memory;
+    rig.params[0].grad_tensor.dl.strides = strides;
+    rig.params[0].grad_tensor.nbytes = sizeof memory;
+    zfi_timeline_t *packed = &rig.inst->engine.lines.shipped;
+    atomic_store(&holds_copies, 1);
+    ZT_OK(&rig, zt_rig_deliver(&rig, 0, 0, NULL));
+    ZT_OK(&rig, zt_rig_deliver_range(&rig, 0, 0, HALF, again, &read)); /* of the same batch, which ends here */
+    ck_assert_int_eq(zfi_timeline_wait(packed, 1, UINT64_C(60000000000), NULL), ZF_OK);
+    ZT_OK(&rig, zt_rig_deliver_range(&rig, 0, HALF, HALF, 0, &read));
+    usleep(1000 * DEVICE_MS);
+    ck_assert_uint_eq(zfi_timeline_now(packed), 1);
+    atomic_store(&holds_copies, 0);
+    ck_assert_int_eq(zfi_timeline_wait(packed, 2, UINT64_C(60000000000), NULL), ZF_OK);
+    zt_rig_end(&rig);
 }
 
 /* The memory that gradients go to the other ranks from is filled with zeros in the step after, once what it holds has
