@@ -33,5 +33,5 @@ told() {
 }
 
 # Other threads' calls stand if they do not return while a wait is held: on a machine whose cores are busy it has to be held for longer.
-told 60 || told 300 || told 1500
+told 60 || told 300 || told 1500 || told 6000
 exit "$failed"
