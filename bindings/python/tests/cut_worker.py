@@ -5,9 +5,11 @@ process that has all of it.
 
 That model has every kind of parameter: cut by rows, by columns, unevenly (13 words), a norm under sequence parallelism, and those
 that tensor parallelism leaves whole, two matrices among them."""
+import copy
+
 import torch
 import torch.distributed as dist
-from ranks_worker import (CLIP, DEFERRED, FEW_A_BUCKET, HYPER, MUON, advance, assert_near, backward, beside_unedited, muon_groups, raises, resumes_in_parts, slice_of,
+from ranks_worker import (CLIP, DEFERRED, FEW_A_BUCKET, HYPER, MUON, advance, assert_near, backward, beside_unedited, muon_groups, raises, slice_of,
                           train_alone, train_beside, whole_of, zenflow_of)
 from support import SYNCHRONOUS, config, mlp
 from torch import nn
@@ -179,6 +181,34 @@ def evaluated():
         runs.append(whole_of(model))
         opt.close()
     assert_equal(*runs)
+
+
+def resumes_in_parts(runs, one_step):
+    """Two runs of models that are cut over processes, in open windows: state_dict() of the model holds what flush() would give; that of
+    the optimizer goes on to the bit, and is refused by another process, whose part may have the same shapes. Returns it."""
+    (model, opt), (other, other_opt) = runs
+    for step in range(8):
+        one_step(model, opt, step)
+    saved = copy.deepcopy({"model": model.state_dict()})
+    finals, lagging = opt.export(), 0
+    for name, p in model.named_parameters():
+        assert torch.equal(saved["model"][name].to_local(), finals[name]), name
+        lagging += not torch.equal(p.to_local(), finals[name])
+    assert lagging > 0, "nothing was on its way"
+    saved["opt"] = copy.deepcopy(opt.state_dict())  # closes the windows
+    everyones, stranger = [None] * dist.get_world_size(), (dist.get_rank() + 1) % dist.get_world_size()
+    dist.all_gather_object(everyones, saved["opt"])
+    raises(zfplugin.errors.CheckpointError, f"the part of process {stranger} of", lambda: other_opt.load_state_dict(everyones[stranger]))
+    other.load_state_dict(saved["model"])
+    other_opt.load_state_dict(saved["opt"])
+    for step in range(8, 16):
+        for run in runs:
+            if step == 14:
+                with torch.no_grad():  # written by the trainer: followed, by each process in its own part
+                    next(run[0].parameters()).mul_(0.5)
+            one_step(*run, step)
+        assert all(torch.equal(p.to_local(), q.to_local()) for p, q in zip(model.parameters(), other.parameters())), step
+    return saved["opt"]
 
 
 def resumes():

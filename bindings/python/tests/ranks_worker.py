@@ -2,20 +2,15 @@
 """The programs of each rank of test_torch_ranks.py. A case that fails raises, which ends the job. Every rank gets its slice of the global
 batch; the reference trains on all of it."""
 import contextlib
-import copy
-import ctypes
 import gc
 import logging
 import os
 import shutil
-import signal
-import sys
 import tempfile
 import threading
 import time
 import unittest
 import unittest.mock
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -29,7 +24,6 @@ from torch import nn
 import zfplugin
 import zfplugin.torch
 import zfplugin.torch.muon
-import zfplugin.torch.ranks
 from zfplugin.torch import devices
 from zfplugin.torch.binding import FLUSHED_STEPS
 from zfplugin.torch.cut import like, local
@@ -493,25 +487,6 @@ def refused():
     raises(zfplugin.errors.ArgumentError, "ProcessGroup", lambda: zfplugin.torch.ZenFlow(mlp().parameters(), group=7))
 
 
-def acts_alone():
-    """What rank 0 alone calls, by its next step at the latest, is refused on both ranks. The deadline is after this job's."""
-    calls = {"state_dict": lambda opt: opt.state_dict(), "flush": lambda opt: opt.flush(), "save": lambda opt: opt.save(tempfile.gettempdir())}
-    for settings in STAGES[:2]:
-        for name, call in calls.items():
-            if name == "state_dict" and settings["shard.stage"] == 0:
-                continue  # every rank has all of it
-            model, opt = make({**SYNCHRONOUS, **settings, "host.deadline_ms": 3_600_000})
-            for step in range(3):
-                backward(model, step)
-                if step < 2:
-                    opt.step()
-                    opt.zero_grad()
-            assert opt._binding.feed.is_shipping, "nothing travels in backward"
-            raises(zfplugin.errors.RanksError, "what was called between the steps",
-                   lambda call=call, opt=opt: (dist.get_rank() == 0 and call(opt), opt.step()))
-            opt.close()
-
-
 def names_whose_it_was():
     """A gradient that is not finite on rank 1 alone: every rank's log says so."""
     for settings in STAGES[:2]:
@@ -525,34 +500,6 @@ def names_whose_it_was():
                 opt.zero_grad()
         assert any('"0.weight" is not finite on rank 1' in line for line in said.output), said.output
         opt.close()
-
-
-def resumes_in_parts(runs, one_step):
-    """Two runs of models that are cut over processes, in open windows: state_dict() of the model holds what flush() would give; that of
-    the optimizer goes on to the bit, and is refused by another process, whose part may have the same shapes. Returns it."""
-    (model, opt), (other, other_opt) = runs
-    for step in range(8):
-        one_step(model, opt, step)
-    saved = copy.deepcopy({"model": model.state_dict()})
-    finals, lagging = opt.export(), 0
-    for name, p in model.named_parameters():
-        assert torch.equal(saved["model"][name].to_local(), finals[name]), name
-        lagging += not torch.equal(p.to_local(), finals[name])
-    assert lagging > 0, "nothing was on its way"
-    saved["opt"] = copy.deepcopy(opt.state_dict())  # closes the windows
-    everyones, stranger = [None] * dist.get_world_size(), (dist.get_rank() + 1) % dist.get_world_size()
-    dist.all_gather_object(everyones, saved["opt"])
-    raises(zfplugin.errors.CheckpointError, f"the part of process {stranger} of", lambda: other_opt.load_state_dict(everyones[stranger]))
-    other.load_state_dict(saved["model"])
-    other_opt.load_state_dict(saved["opt"])
-    for step in range(8, 16):
-        for run in runs:
-            if step == 14:
-                with torch.no_grad():  # written by the trainer: followed, by each process in its own part
-                    next(run[0].parameters()).mul_(0.5)
-            one_step(*run, step)
-        assert all(torch.equal(p.to_local(), q.to_local()) for p, q in zip(model.parameters(), other.parameters())), step
-    return saved["opt"]
 
 
 def muon_groups(model):
@@ -592,82 +539,3 @@ def muon():
         dist.all_reduce(n)
         assert 0 < made.call_count < n == 4 * len(of_matrices["params"]), (made.call_count, n)
         opt.close()
-
-
-def survives(group, victim, signal_number, kind):
-    """victim does this to itself in mid-training; every other rank's next step is an error that names it, and the end."""
-    model, opt = make({**SYNCHRONOUS, **STAGES[1], "host.deadline_ms": 10000}, group)
-    for step in range(6):
-        backward(model, step)
-        if step == 5 and dist.get_rank() == victim:
-            os.kill(os.getpid(), signal_number)
-        if step < 5:
-            opt.step()
-            opt.zero_grad()
-    assert opt._binding.feed.is_shipping, "nothing travels in backward"
-    problem = raises(kind, f"rank {victim}", opt.step)
-    assert problem.scope == "instance", problem.scope
-    raises(zfplugin.errors.ZfError, f"rank {victim}", opt.step)
-    opt.close()
-    print(f"rank {dist.get_rank()}: {problem}", flush=True)
-
-
-def faults():
-    """The last rank is killed, then the one before it, in a group of some of the ranks, is stopped."""
-    some = dist.new_group([0, 1])
-    if dist.get_rank() == 2:
-        raises(zfplugin.errors.ArgumentError, "member", lambda: make({}, some))
-    survives(None, 2, signal.SIGKILL, zfplugin.errors.RanksError)
-    survives(some, 1, signal.SIGSTOP, zfplugin.errors.DeadlineError)
-    print("rank 0 is done", flush=True)
-    sys.exit(0)
-
-
-class Slow:
-    """Takes its time to go, at the very end of Python."""
-
-    def __del__(self, sleep=time.sleep):
-        sleep(5)
-
-
-def ends_alone():
-    """Rank 0 ends in the middle of an exchange, for which rank 1 does not come. Rank 1 ends while Python does in rank 0, which
-    wakes what still waits there. A fork ends without Python's end: here it has one."""
-    ranks = zfplugin.torch.ranks.open_ranks(dist.group.WORLD, None, {"reduced_over": [], "shared_over": []}, 30000)
-    memory = (ctypes.c_ubyte * 16)()
-    if dist.get_rank() == 0:
-        globals()["slow"] = Slow()
-        ranks.start(zfplugin.collectives.Call(lane=0, send=0, recv=ctypes.addressof(memory), nbytes=8, number=1, tag=5))
-        time.sleep(0.5)  # its thread waits
-    else:
-        time.sleep(4)
-    ranks.close()
-    dist.destroy_process_group()
-    ctypes.pythonapi.Py_Exit(0)
-
-
-def ended_after_a_death():
-    """Rank 2 is killed; rank 0 fails and ends; only then does rank 1 exchange: it finds two closed connections, and names no rank
-    that ended because of the other."""
-    rank, store = dist.get_rank(), dist.distributed_c10d._get_default_store()
-    ranks = zfplugin.torch.ranks.open_ranks(dist.group.WORLD, None, {"reduced_over": [], "shared_over": []}, 30000)
-    memory = (ctypes.c_ubyte * 24)()
-    store.set(f"pid{rank}", str(os.getpid()))
-    dist.barrier()
-    if rank == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    while not has_ended(int(store.get("pid2" if rank == 0 else "pid0"))):
-        time.sleep(0.01)
-    request = ranks.start(zfplugin.collectives.Call(lane=0, send=0, recv=ctypes.addressof(memory), nbytes=8, number=1, tag=5))
-    while not request.is_over:
-        time.sleep(0.01)
-    print(f"rank {rank} says: {request.problem}", flush=True)
-    os._exit(0)
-
-
-def has_ended(pid):
-    """A zombie has."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True

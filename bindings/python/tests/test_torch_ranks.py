@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several ranks that train as one (ZenFlow(group=...)), with gloo on the loopback: what each rank does is ranks_worker.py, or
+"""Several ranks that train as one (ZenFlow(group=...)), with gloo on the loopback: what each rank does is ranks_worker.py, faults_worker.py or
 spread_worker.py. Beside torch's AdamW on the whole batch, across stages to the bit, and with a rank that dies or stops. Parameters that
 torch has cut over processes: cut_worker.py. On more processes, and resumed on others: test_torch_spread.py.
 
@@ -45,7 +45,7 @@ def run_to_file(rank, n_ranks, folder, case):
     file = os.open(f"{folder}/said{rank}", os.O_WRONLY | os.O_CREAT)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    run_rank(rank, n_ranks, folder, importlib.import_module("ranks_worker"), [case])
+    run_rank(rank, n_ranks, folder, importlib.import_module("faults_worker"), [case])
 
 
 def run_ranks(n_ranks, worker, *cases):
@@ -65,7 +65,7 @@ def run_ranks(n_ranks, worker, *cases):
 class Ranks(TorchTest):
     def test_two(self):
         run_ranks(2, "ranks_worker", "as_adamw", "stages_agree", "overlapped", "edited_row", "changed_after_backward", "taken_out",
-                  "dropped", "read_by_one", "refused", "acts_alone", "names_whose_it_was", "under_ddp", "muon")
+                  "dropped", "read_by_one", "refused", "names_whose_it_was", "under_ddp", "muon")
 
     def test_three(self):
         run_ranks(3, "ranks_worker", "on_queues")
