@@ -435,26 +435,30 @@ def edited():
         beside_unedited(make_run, edit)
 
 
+def matrices_of(name, value):
+    return value if value.dim() == 3 else value.view(5, 5, 12) if name == "heads" else [value]
+
+
 def whole_muon(values):
     """{name: values} of whole matrices and experts, each a parameter, and torch's optimizers of them."""
-    parts = {name: [nn.Parameter(part.clone()) for part in (value if value.dim() == 3 else [value])] for name, value in values.items()}
+    parts = {name: [nn.Parameter(part.clone()) for part in matrices_of(name, value)] for name, value in values.items()}
     rest = parts["bias"]
     return parts, [torch.optim.Muon([p for some in parts.values() if some is not rest for p in some], **MUON), torch.optim.AdamW(rest, **HYPER)]
 
 
 def muon():
-    """Cut by rows, unevenly, and by columns; experts that lie apart, and that are cut: the bits of torch's Muon of whole matrices. Resumed by each
+    """Cut by rows, unevenly, and by columns; heads that are matrices each, across the cut; experts that lie apart, and that are cut: the bits of torch's Muon of whole matrices. Resumed by each
     process from its part."""
     mesh, generator = init_device_mesh("cpu", (dist.get_world_size(),)), torch.Generator().manual_seed(5)
-    places = {"rows": (25, 12, Shard(0)), "columns": (12, 17, Shard(1)), "apart.experts": (4, 8, 6, Shard(0)), "cut.experts": (3, 9, 6, Shard(1)),
+    places = {"rows": (25, 12, Shard(0)), "heads": (25, 12, Shard(0)), "columns": (12, 17, Shard(1)), "apart.experts": (4, 8, 6, Shard(0)), "cut.experts": (3, 9, 6, Shard(1)),
               "bias": (7, Shard(0))}
     values = {name: torch.randn(shape, generator=generator) for name, (*shape, _) in places.items()}
 
     def make():
         params = {name: nn.Parameter(distribute_tensor(value, mesh, [places[name][-1]])) for name, value in values.items()}
-        hidden = [(name, p) for name, p in params.items() if name != "bias"]
-        return params, zfplugin.torch.ZenFlow([{"params": hidden, "rule": "muon", **MUON}, {"params": [("bias", params["bias"])], **HYPER}],
-                                              config=config({}))
+        hidden = [(name, p) for name, p in params.items() if name not in ("bias", "heads")]
+        return params, zfplugin.torch.ZenFlow([{"params": hidden, "rule": "muon", **MUON}, {"params": [("bias", params["bias"])], **HYPER}, {
+            "params": [("heads", params["heads"])], "rule": "muon", "split_rows": (5,) * 5, **MUON}], config=config({}))
 
     (params, opt), (theirs, references) = make(), whole_muon(values)
     for step in range(6):
@@ -466,13 +470,13 @@ def muon():
         for name, p in params.items():
             gradient = torch.randn(p.shape, generator=generator)
             p.grad = distribute_tensor(gradient, mesh, p.placements)
-            for part, of in zip(theirs[name], gradient if gradient.dim() == 3 else [gradient]):
+            for part, of in zip(theirs[name], matrices_of(name, gradient)):
                 part.grad = of.clone()
         for optimizer in (opt, *references):
             optimizer.step()
         for name, p in params.items():
             worst_of = (p.full_tensor() - torch.stack([*theirs[name]]).view(p.shape)).abs().max().item()
-            assert worst_of <= (1e-5 if "experts" in name else 2e-7 if name == "bias" else 0), (step, name, worst_of)  # experts are multiplied together
+            assert worst_of <= (1e-5 if "experts" in name else 2e-7 if name in ("bias", "heads") else 0), (step, name, worst_of)  # experts are multiplied together
     raises(zfplugin.errors.ArgumentError, "cut along one axis", lambda: zfplugin.torch.ZenFlow(
         [{"params": [nn.Parameter(distribute_tensor(torch.ones(1, 9), mesh, [Shard(0)]))], "rule": "muon"}]))
     opt.close()

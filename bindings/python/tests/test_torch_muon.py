@@ -170,6 +170,27 @@ class BesideTorch(TorchTest):
                     model[2].weight[4:8] *= 0.9
             self.assert_same(ours, theirs, 1e-6)
 
+    def test_a_fused_projection_is_as_many_matrices(self):
+        """Queries, gates, keys and values, one behind the other or in turn for each group of heads."""
+        for split, n in (((12, 12, 4, 4), 1), ((6, 6, 2, 2), 2)):
+            torch.manual_seed(3)
+            fused = nn.Parameter(torch.randn(32, 10))
+
+            def parts_of_fused(values):
+                return [part.reshape(-1, 10) for part in values.view(n, -1, 10).split(split, 1)]
+
+            single = [nn.Parameter(part.detach().clone()) for part in parts_of_fused(fused)]
+            opt = self.zenflow([{"params": [fused], "rule": "muon", **MUON, "split_rows": split}])
+            reference = torch.optim.Muon(single, **MUON)
+            for step in range(4):
+                fused.grad = torch.randn(32, 10)
+                for p, grad in zip(single, parts_of_fused(fused.grad)):
+                    p.grad = grad.clone()
+                opt.step()
+                reference.step()
+            for p, values in zip(single, parts_of_fused(fused)):
+                self.assertLessEqual((p - values).abs().max().item(), 1e-6, split)
+
     def test_experts_are_matrices_each(self):
         def make():
             torch.manual_seed(3)
@@ -220,7 +241,7 @@ class Groups(TorchTest):
         hidden = [model.hidden.weight]
         for params, options, said in ((list(model.named_parameters()), {}, "words.weight.*of their own"), (hidden, {"momentum": 1.0}, "momentum"),
                                       (hidden, {"ns_steps": 100}, "ns_steps"), (hidden, {"ns_coefficients": (1, 2)}, "three"),
-                                      (hidden, {"ns_dtype": torch.float16}, "ns_dtype"), (hidden, {"adjust_lr_fn": "none"}, "adjust_lr_fn")):
+                                      (hidden, {"ns_dtype": torch.float16}, "ns_dtype"), (hidden, {"split_rows": (3, 2)}, "split_rows"), (hidden, {"adjust_lr_fn": "none"}, "adjust_lr_fn")):
             with self.assertRaisesRegex(zfplugin.errors.ArgumentError, said):
                 self.zenflow([{"params": params, "rule": "muon", **options}], model=model)
         with self.assertRaisesRegex(zfplugin.errors.ParamError, '"muon".*mode = exact'):

@@ -12,7 +12,8 @@ Matrices that are cut over processes (fully_shard) are made whole for the iterat
 and gives each of them its part of the update. With group=... each matrix has an owner, and the plugin gives it what it needs.
 
 Arguments and defaults are torch.optim.Muon's, and so is the arithmetic with ns_dtype="bfloat16"; momentum and weights are fp32, of 16-bit
-parameters too. Parameters of three axes whose first counts experts are matrices each.
+parameters too. Parameters of three axes whose first counts experts are matrices each. split_rows=(q, k, v): rows of a fused projection, in turn for as
+long as there are some, belong to as many matrices; (head,) * n makes one of each head.
 """
 import ctypes as C
 import math
@@ -28,7 +29,7 @@ from .lanes import host_memory
 NAME = "muon"
 RULE = MatrixRule(NAME, 1)
 OPTIONS = {"momentum": 0.95, "nesterov": True, "ns_coefficients": (3.4445, -4.7750, 2.0315), "ns_steps": 5, "adjust_lr_fn": None,
-           "ns_dtype": "bfloat16"}
+           "ns_dtype": "bfloat16", "split_rows": None}
 _SHARED = {"eps": 1e-7, "weight_decay": 0.1}  # with other rules, which have other defaults
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 _GRADIENTS = {(2, 32): torch.float32, (4, 16): torch.bfloat16, (2, 16): torch.float16}  # by code and bits
@@ -102,6 +103,10 @@ def check(group, where, number):
         raise errors.ArgumentError(f"{where}ns_coefficients = {group['ns_coefficients']!r}; need three numbers")
     for i, value in enumerate(group["ns_coefficients"]):
         number(value, f"{where}ns_coefficients[{i}]", "a finite number", lambda _: True)
+    split, rows = group["split_rows"], {p.shape[-2] for p in group["params"] if isinstance(p, torch.Tensor)}  # of a state dict they are numbers
+    if split is not None and (not isinstance(split, (tuple, list)) or not split or not all(isinstance(n, int) and n > 0 for n in split) or
+                              any(n % sum(split) for n in rows)):
+        raise errors.ArgumentError(f"{where}split_rows = {split!r}; need numbers of rows, whose sum divides those of every matrix: {sorted(rows)}")
     for p in group["params"]:
         cuts = _cuts(p)
         if len(cuts) > 1 or any(len(_sizes(p, *one)) < one[0].size() for one in cuts):
@@ -138,7 +143,11 @@ def orthogonal(update, coefficients, n_steps, eps, dtype):
 
 
 def _scale(group, rows, columns):
-    """The factor on the rate."""
+    """The factor on the rate; of a matrix that is split one for each row."""
+    if group["split_rows"] is not None:
+        split, whole = group["split_rows"], {**group, "split_rows": None}
+        n = rows // sum(split)
+        return torch.tensor([_scale(whole, n * part, columns) for part in split for _ in range(part)] * n)[:, None]
     if group["adjust_lr_fn"] == "match_rms_adamw":
         return 0.2 * math.sqrt(max(rows, columns))
     return math.sqrt(max(1, rows / columns))
@@ -170,7 +179,11 @@ class _Run:
         return gradient.lerp(self.m, mu) if self.group["nesterov"] else self.m
 
     def orthogonal(self, update):
-        return orthogonal(update, self.group["ns_coefficients"], self.group["ns_steps"], self.group["eps"], _DTYPES[self.group["ns_dtype"]])
+        split, how = self.group["split_rows"], [self.group[name] for name in ("ns_coefficients", "ns_steps", "eps")] + [_DTYPES[self.group["ns_dtype"]]]
+        if split is None:
+            return orthogonal(update, *how)
+        parts = update.unflatten(-2, (-1, sum(split))).split(split, -2)
+        return torch.cat([orthogonal(part.flatten(-3, -2), *how).unflatten(-2, part.shape[-3:-1]) for part in parts], -2).flatten(-3, -2)
 
     def begin(self, lane, place):
         """Updates the momentum, and makes its update orthogonal: in place, memory of the host, where a lane leads to the device."""
@@ -190,7 +203,11 @@ class _Run:
         if self.event is not None:
             self.event.synchronize()
         self.w.mul_(1 - self.lr * self.decay)
-        self.w.add_(self.update, alpha=-self.lr * self.scale)
+        if self.group["split_rows"] is None:
+            self.w.add_(self.update, alpha=-self.lr * self.scale)
+            return
+        first = sum(_sizes(self.param, *self.cut)[:dist.get_rank(self.cut[0])]) if self.cut and self.cut[1] == -2 else 0
+        self.w.sub_(self.update * (self.lr * self.scale[first:first + self.w.shape[-2]]))
 
 
 def _swap(parts, shapes, like, group):
