@@ -39,7 +39,6 @@ static const zfi_choice_t on_overwrites[] = {{"error", ZFI_OVERWRITE_ERROR},
                                              {"off", ZFI_OVERWRITE_OFF},
                                              {NULL, 0}};
 static const zfi_choice_t auto_early[] = {{"auto", ZFI_EARLY_MIB_AUTO}, {NULL, 0}};
-static const zfi_choice_t affinities[] = {{"auto", ZFI_AFFINITY_AUTO}, {"none", ZFI_AFFINITY_NONE}, {NULL, 0}};
 static const zfi_choice_t moments[] = {{"float32", ZFI_MOMENTS_F32},
                                        {"bfloat16", ZFI_MOMENTS_BF16},
                                        {"bfloat16_stochastic", ZFI_MOMENTS_BF16_STOCHASTIC},
@@ -130,10 +129,8 @@ static const zfi_key_t keys[] = {
      "within rounding. The same on every rank. nccl: emulated, never run on hardware."},
     {"host", "threads", ZFI_KEY_INT, MEMBER(threads), 0, 256, NULL, "0..256", "0",
      "Worker threads. 0 = physical cores of the affinity mask, or this rank's share of them, no more than the control "
-     "groups' quota pays for, less one, at least 1."},
-    {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, affinities, "auto | none", "auto",
-     "auto pins each worker to a physical core of the process's mask that no other instance on the machine has, and "
-     "none where that cannot be known (a container that shares its CPUs); none leaves them alone."},
+     "groups' quota pays for, less one, at least 1. Each is pinned to a core of the mask that no other instance on the "
+     "machine has; none where that cannot be known (a container that shares its CPUs)."},
     {"host", "memory_limit_mib", ZFI_KEY_INT, MEMBER(memory_limit_mib), 0, 1099511627776.0, NULL, "0..1099511627776",
      "0",
      "Most host memory the plan may use, in MiB. 0 = what the machine and its cgroup have, shared fairly with the "
@@ -141,7 +138,8 @@ static const zfi_key_t keys[] = {
     {"host", "early_mib", ZFI_KEY_INT, MEMBER(early_mib), 0, ZFI_EARLY_MIB_MOST, auto_early, "0..1073741824 | auto",
      "auto",
      "Most host memory for replays that begin during backward, before their step: at most the 14 bytes per bf16 "
-     "parameter that close at a step. auto: what leaves a quarter of the memory free. 0: every replay begins with its step."},
+     "parameter that close at a step. auto: what leaves a quarter of the memory free. 0: every replay begins with its "
+     "step."},
     {"host", "deadline_ms", ZFI_KEY_INT, MEMBER(deadline_ms), 100, 86400000, NULL, "100..86400000", "120000",
      "Every wait ends with an error after this many milliseconds."},
     {"host", "moments_dtype", ZFI_KEY_CHOICE, MEMBER(moments), 0, 0, moments,
@@ -248,7 +246,7 @@ int zfi_section_is_known(const char *name) {
 
 int zfi_key_is_free(const char *section, const char *name) {
     static const char *const sections[] = {"shard", "log", "trace", "audit"};
-    static const char *const of_host[] = {"threads", "affinity", "memory_limit_mib", "early_mib", "deadline_ms"};
+    static const char *const of_host[] = {"threads", "memory_limit_mib", "early_mib", "deadline_ms"};
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
         if (strcmp(section, sections[i]) == 0)
             return 1;

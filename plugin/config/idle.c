@@ -21,8 +21,7 @@ static int has_effect(const zfi_config_t *config, uint32_t i) {
         return 1;
     if (strcmp(key->name, "on_overwrite") == 0)
         return 1;
-    return strcmp(key->section, "zenflow") != 0 && strcmp(key->name, "threads") != 0 &&
-           strcmp(key->name, "affinity") != 0;
+    return strcmp(key->section, "zenflow") != 0 && strcmp(key->name, "threads") != 0;
 }
 
 /* Its value is not the default. Where publish_lag was not given it has become a number. */

@@ -24,7 +24,6 @@ enum {
     ZFI_TRANSPORT_NATIVE = 4     /* added to NCCL: it sums, in its own order */
 };
 enum { ZFI_TEXT_NBYTES = 192 };
-enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
 
 typedef struct zfi_config {
     /* [zenflow] */
@@ -48,7 +47,6 @@ typedef struct zfi_config {
     int32_t transport;     /* ZFI_TRANSPORT_..., default host: by what device memory is exchanged, and how */
     /* [host] */
     uint32_t threads;          /* 0..256, default 0 = physical cores of the affinity mask less one, at least 1 */
-    int32_t affinity;          /* auto | none, default auto: pin workers to physical cores that no other instance has */
     uint64_t memory_limit_mib; /* 0..2^40, default 0 = what the machine and its cgroup have */
     uint32_t early_mib;        /* 0..2^30 or auto, default auto: room for early replays */
     uint32_t deadline_ms;      /* 100..86400000, default 120000: every wait */

@@ -80,7 +80,7 @@ static void end(zfi_team_t *team) {
     free(team);
 }
 
-static zf_status_t start(uint32_t n, const zfi_node_t *node, int pid, zfi_team_t **out, zf_error_t *err) {
+static zf_status_t start(uint32_t n, int pid, zfi_team_t **out, zf_error_t *err) {
     zfi_thread_why_t why;
     zfi_team_t *team = calloc(1, sizeof *team + n * sizeof *team->threads);
     if (!team)
@@ -101,15 +101,16 @@ static zf_status_t start(uint32_t n, const zfi_node_t *node, int pid, zfi_team_t
                                     n, why.text);
         }
     }
-    team->cores = node ? zfi_affinity_take(node, n) : NULL;
+    zfi_node_t node = zfi_node_find(getenv);
+    team->cores = zfi_affinity_take(&node, n);
     zfi_affinity_pin(team->cores, team->threads, n);
     *out = team;
     return ZF_OK;
 }
 
-zf_status_t zfi_team_get(uint32_t n, const zfi_node_t *node, int is_shared, zfi_team_t **out, zf_error_t *err) {
+zf_status_t zfi_team_get(uint32_t n, int is_shared, zfi_team_t **out, zf_error_t *err) {
     if (!is_shared)
-        return start(n, node, 0, out, err);
+        return start(n, 0, out, err);
     int pid = zfi_fork_lock_take(&shared_lock);
     zf_status_t st = ZF_OK;
     if (shared && shared->pid != pid)
@@ -118,7 +119,7 @@ zf_status_t zfi_team_get(uint32_t n, const zfi_node_t *node, int is_shared, zfi_
         shared->n_users++;
         *out = shared;
     } else {
-        st = start(n, node, pid, out, err);
+        st = start(n, pid, out, err);
         shared = st || shared ? shared : *out;
     }
     zfi_fork_lock_give(&shared_lock);

@@ -30,10 +30,10 @@ typedef struct zfi_member_of_team {
     struct zfi_member_of_team *next, *before;
 } zfi_member_of_team_t;
 
-/* [control] A team of n threads, each on a core of its own as far as there are any (affinity.h); node NULL: pinned to
- * none. is_shared: the one of all instances of this process that ask so, for n. ZF_ERR_MEMORY where a thread cannot be
- * started: none is left running. */
-zf_status_t zfi_team_get(uint32_t n, const zfi_node_t *node, int is_shared, zfi_team_t **out, zf_error_t *err);
+/* [control] A team of n threads, each on a core of its own as far as there are any (affinity.h). is_shared: the one of
+ * all instances of this process that ask so, for n. ZF_ERR_MEMORY where a thread cannot be started: none is left
+ * running. */
+zf_status_t zfi_team_get(uint32_t n, int is_shared, zfi_team_t **out, zf_error_t *err);
 /* [control] Ends the threads where no other instance has the team. NULL is legal. */
 void zfi_team_put(zfi_team_t *team);
 

@@ -76,9 +76,7 @@ uint32_t zfi_workers_count(const zfi_config_t *config) {
 
 zf_status_t zfi_workers_hire(const zfi_config_t *config, int is_shared, uint32_t n, struct zfi_team **out,
                              zf_error_t *err) {
-    zfi_node_t node = zfi_node_find(getenv);
-    return zfi_team_get(n, config->affinity == ZFI_AFFINITY_AUTO ? &node : NULL, is_shared && !config->threads, out,
-                        err);
+    return zfi_team_get(n, is_shared && !config->threads, out, err);
 }
 
 static task_t task_now(const zfi_workers_t *workers) {

@@ -202,7 +202,7 @@ static void create(machine_t *to) {
     }
     if (used & 1u << 16)
         strcat(text, "[device]\nstate_mib=all\n");
-    strcat(text, "[host]\naffinity=none\ndeadline_ms=20000\nthreads=");
+    strcat(text, "[host]\ndeadline_ms=20000\nthreads=");
     strcat(text, fuzz_below(&to->in, 2) ? "1\n" : "2\n");
     strcat(text, fuzz_seldom(&to->in, 4) ? "moments_dtype=bfloat16_stochastic\n" : "");
     args.flags = fuzz_below(&to->in, 4) == 1 ? ZF_CREATE_CAP_FETCH : fuzz_seldom(&to->in, 64) ? 0x80u : 0;

@@ -14,7 +14,7 @@ CORPUS = Path(sys.argv[1])
 CONFIG = {
     "all-keys": "[zenflow]\ntopk_ratio = 0.25\nselect_strategy = step\nselect_interval = auto\n"
                 "update_interval = 8\nfull_warm_up_rounds = 20\npublish_lag = 0\n"
-                "mode = windows\npredict = auto\n[host]\nthreads = 3\naffinity = none\nmemory_limit_mib = 4096\n"
+                "mode = windows\npredict = auto\n[host]\nthreads = 3\nmemory_limit_mib = 4096\n"
                 "deadline_ms = 5000\nmoments_dtype = bfloat16\n[log]\nlevel = warn\n",
     "auto": "# comment\n[zenflow]\ntopk_ratio=.5 ; comment\nupdate_interval=auto\nselect_strategy=auto\n"
             "select_interval=auto\n",

@@ -51,7 +51,7 @@ ZT_TEST(whole_file) {
     const char *text = "\xEF\xBB\xBF# comment\r\n; another\r\n\r\n[zenflow]\r\n"
                        "  topk_ratio = 2.5e-1 ; why\r\n\tselect_strategy=step\r\n select_interval : 32\n"
                        "update_interval = +8\nfull_warm_up_rounds=1\nmode = mean\n"
-                       "publish_lag=0\n[host]\nthreads=3\naffinity=none\n"
+                       "publish_lag=0\n[host]\nthreads=3\n"
                        "memory_limit_mib=1099511627776\ndeadline_ms=100\n[log] # ok\nlevel=debug";
     ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
     ck_assert(config.topk_ratio == 0.25);
@@ -60,7 +60,6 @@ ZT_TEST(whole_file) {
     ck_assert_int_eq(config.deferred, ZFI_DEFERRED_MEAN);
     ck_assert_uint_eq(config.publish_lag, 0);
     ck_assert_uint_eq(config.threads, 3);
-    ck_assert_int_eq(config.affinity, ZFI_AFFINITY_NONE);
     ck_assert_uint_eq(config.memory_limit_mib, (uint64_t)1 << 40);
     ck_assert_int_eq(config.level, ZF_LOG_DEBUG);
 }

@@ -26,7 +26,7 @@ static zt_rig_t rig;
 static zfi_run_t *run;
 static uint64_t early_taken, early_lost; /* up to the newest count() */
 
-#define HOST "[host]\nthreads = 2\naffinity = none\ndeadline_ms = 60000\n"
+#define HOST "[host]\nthreads = 2\ndeadline_ms = 60000\n"
 #define EXACT "[zenflow]\nfull_warm_up_rounds = 1\n" HOST
 #define WINDOWS "[zenflow]\nupdate_interval = 4\nfull_warm_up_rounds = 1\npredict = off\n" HOST
 

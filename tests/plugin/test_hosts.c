@@ -47,7 +47,6 @@ ZT_TEST(keys_without_effect) {
                  {"publish_lag = 1\n[device]\nstate_mib = all", "publish_lag"},
                  {"predict = off\n[device]\nstate_mib = all", "predict"},
                  {"[device]\nstate_mib = all\n[host]\nthreads = 3", "threads"},
-                 {"[device]\nstate_mib = all\n[host]\naffinity = none", "affinity"},
                  {"[device]\nstate_mib = all\n[host]\nmoments_dtype = bfloat16", NULL},
                  {"on_overwrite = ask\n[device]\nstate_mib = all", NULL},
                  {"[device]\nstate_mib = all", NULL},

@@ -64,7 +64,7 @@ static void push(uint64_t t, uint64_t choice_step) {
     zfi_workers_push(run->workers, &close);
 }
 
-#define CLOSES "[zenflow]\nupdate_interval = 1\n[host]\naffinity = none\n"
+#define CLOSES "[zenflow]\nupdate_interval = 1\n[host]\n"
 
 static int is_untouched(void) {
     usleep(A_WHILE_US);

@@ -35,7 +35,7 @@ TABLE = (
 )
 
 # Several runs share the machine: one worker each, pinned nowhere. The values do not depend on it.
-THREADS = ("host.threads=1", "host.affinity=none")
+THREADS = ("host.threads=1",)
 
 
 @dataclasses.dataclass(frozen=True)
