@@ -30,7 +30,8 @@ static void merge_segment(const zfi_kernels_t *kernels, const zfi_merge_args_t *
     }
     uint64_t before = zfi_visible_digest(kernels, matrix, job.first, job.n_elems);
     kernels->publish(&job);
-    data->digests[segment->matrix] += zfi_visible_digest(kernels, matrix, job.first, job.n_elems) - before;
+    __atomic_fetch_add(&data->digests[segment->matrix],
+                       zfi_visible_digest(kernels, matrix, job.first, job.n_elems) - before, __ATOMIC_RELAXED);
 }
 
 void zfi_cpu_merge(const zfi_kernels_t *kernels, const void *raw) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "instance/steps.h"
+#include "launch.h"
 
 enum { ZFI_NO_PIECE = -1 };
 
@@ -23,8 +24,9 @@ typedef struct zfi_host_state {
     zfi_chunk_state_t *chunks; /* [n_chunks] */
     zfi_chunk_state_t *spares; /* [n_spares] each as large as a chunk */
     uint32_t n_spares;
-    uint32_t *n;                 /* [plan.n_counts] applied updates */
-    unsigned char *published;    /* a ring, [n_value_places][publish_piece_nbytes]: publications on their way up */
+    uint32_t *n;              /* [plan.n_counts] applied updates */
+    unsigned char *published; /* a ring, [n_value_places][publish_piece_nbytes]: publications on their way up */
+    const zfi_data_t *shows;  /* workers write values where the model reads them; NULL: they go up (step/publish.h) */
     zf_matrix_update_t *updates; /* [plan.n_whole] what the host's function of whole matrices is given */
 } zfi_host_state_t;
 

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "launch.h"
 #include "replay/affinity.h"
 #include "replay/early.h"
 #include "replay/replay.h"
@@ -161,6 +162,19 @@ static zfi_replay_target_t target_of(const zfi_replays_t *of, uint32_t number, u
                                  .scratch = scratch};
 }
 
+/* Writes the values of a replayed chunk, publication p, where the model reads them. */
+static void show(const zfi_replays_t *of, const job_t *job, uint64_t p, const unsigned char *values) {
+    const zfi_merge_args_t args = {.data = of->host->shows,
+                                   .staged = values,
+                                   .first_number = p,
+                                   .n_places = 1,
+                                   .first = of->plan->cohorts[job->close->close.cohort].first_chunk + job->chunk,
+                                   .n = 1,
+                                   .takes_all = 1,
+                                   .end_segment = of->plan->n_segments};
+    zfi_launch_cpu[ZFI_KERNEL_MERGE](of->engine->kernels, &args);
+}
+
 static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scratch) {
     const zfi_replays_t *of = workers->of;
     const zfi_plan_t *plan = of->plan;
@@ -180,6 +194,8 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
         target.w = of->host->chunks[number].w; /* exchanged */
     else
         st = zfi_replay_chunk(&workers->view, close, number, &target, &replayed);
+    if (!st && of->host->shows)
+        show(of, job, p, target.visible);
     atomic_fetch_add(&engine->count.replay_ns, zfi_now_ns() - start);
     zfi_trace_end(engine->trace, began, "replay", (zfi_trace_number_t){"chunk", number},
                   (zfi_trace_number_t){"closed_at_step", close->step});

@@ -82,6 +82,14 @@ static void share(void *ctx, uint32_t n, zfi_part_fn fn, void *arg) {
     zfi_workers_share(*(struct zfi_workers **)ctx, n, fn, arg);
 }
 
+/* Whether nobody reads or checks a visible value between a close and its replay, which waits for its step's scalars: they
+ * come behind all that the host did before. */
+static int are_shown_by_workers(const zfi_run_t *run) {
+    const zfi_policy_t *policy = &run->engine->policy;
+    return policy->published == ZFI_PUBLISHED_AT_STEP && !policy->selects && !zfi_has_peers(run->engine) &&
+           !zfi_guard_checks(&run->dev);
+}
+
 static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, zf_error_t *err) {
     zf_status_t st = zfi_ranks_plan(&run->ranks, err);
     if (!st)
@@ -98,6 +106,8 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
     if (run->engine->config.sees_edits) {
         run->dev.head.share = share;
         run->dev.head.share_ctx = &run->workers;
+        if (are_shown_by_workers(run))
+            run->hs.shows = run->dev.data;
     }
     if (!st)
         zfi_window_start(&run->windows);

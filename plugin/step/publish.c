@@ -37,7 +37,7 @@ static void upload_bucket(zfi_publishing_t *publishing, const zfi_close_t *close
         zfi_list_add(up, zfi_op_wait_for_host(&engine->lines.publish_due, bucket->end - room));
         zfi_list_add(up, zfi_op_wait(&engine->lines.merged, bucket->end - room, NULL));
     }
-    for (uint32_t i = 0; i < bucket->n; i++) {
+    for (uint32_t i = 0; i < bucket->n && !publishing->host->shows; i++) {
         const zfi_chunk_t *chunk = &plan->chunks[zfi_cohort_chunk(plan, close->cohort, bucket->at + i)];
         uint64_t n = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
         zfi_list_copy(up, ZFI_OP_UP, publishing->dev->ring + to * piece, publishing->host->published + from * piece, n);
@@ -88,7 +88,8 @@ static void merge_bucket(zfi_publishing_t *publishing, const zfi_close_t *close,
                              .end_segment = publishing->plan->n_segments};
     zfi_timeline_signal(&engine->lines.publish_due, bucket->end); /* `up` goes on, which a full list may wait for */
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.up, bucket->end, &engine->count.stall_replay_ns));
-    zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
+    if (!publishing->host->shows)
+        zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, bucket->end));
 }
 

@@ -28,6 +28,7 @@ static uint64_t early_taken, early_lost; /* up to the newest count() */
 
 #define HOST "[host]\nthreads = 2\ndeadline_ms = 60000\n"
 #define EXACT "[zenflow]\nfull_warm_up_rounds = 1\n" HOST
+#define ASKED "[zenflow]\nfull_warm_up_rounds = 1\non_overwrite = ask\n" HOST
 #define WINDOWS "[zenflow]\nupdate_interval = 4\nfull_warm_up_rounds = 1\npredict = off\n" HOST
 
 /* With a fence, so that they are on their way. */
@@ -332,8 +333,8 @@ ZT_TEST(flush_while_a_step_is_filled) {
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 
 /* Matrices that have more values than places for them on their way up, and one place for each gradient; of the groups
- * of `shapes`. */
-static void run_in_few_places(const char *config) {
+ * of `shapes`. is_shown: workers write values where the model reads them, and nothing goes up. */
+static void run_in_few_places(const char *config, int is_shown) {
     static const zt_shape_t large[] = {{.rows = 1300, .cols = 1000, .home = ZF_HOME_HOST},
                                        {.rows = 1000, .cols = 700, .group = 1, .is_bf16 = 1, .home = ZF_HOME_HOST},
                                        {.rows = 130, .home = ZF_HOME_HOST}};
@@ -349,13 +350,16 @@ static void run_in_few_places(const char *config) {
         zt_rig_check_visible(&rig);
         zt_rig_check_export(&rig);
     }
+    ck_assert_int_eq(zt_rig_counter(&rig, "up_publish_nbytes") == 0, is_shown);
     zt_rig_end_flushed(&rig);
 }
 
 ZT_TEST(few_places) {
-    run_in_few_places(EXACT);
-    run_in_few_places(EXACT "early_mib = 1\n");
-    run_in_few_places(EXACT "early_mib = 0\n");
+    run_in_few_places(EXACT, 0);
+    run_in_few_places(EXACT "early_mib = 1\n", 0);
+    run_in_few_places(EXACT "early_mib = 0\n", 0);
+    run_in_few_places(ASKED, 1);
+    run_in_few_places(ASKED "early_mib = 0\n", 1);
 }
 
 ZT_SUITE("early")
