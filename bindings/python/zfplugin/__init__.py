@@ -10,8 +10,9 @@ optimizer for any framework), tensors (descriptors, DLPack), errors, torch (the 
 from . import errors
 from .collectives import Collectives
 from .errors import *  # noqa: F401,F403 - the exception classes are part of the public names
-from .instance import Hyper, Instance, MatrixRule, Param, Report, RuleCallback
+from .instance import Hyper, Instance, Param, Report
 from .library import Library, load
+from .rules import MatrixRule, RuleCallback
 from .version import VERSION as __version__
 
 __all__ = ["Collectives", "Hyper", "Instance", "Library", "MatrixRule", "Param", "Report", "RuleCallback", "errors", "load"]

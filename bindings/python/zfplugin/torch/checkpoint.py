@@ -67,7 +67,7 @@ def unpack(packed):
             kept.append(tensor)
             blobs[name] = memoryview((C.c_ubyte * tensor.numel()).from_address(tensor.data_ptr())) if len(tensor) else b""
         store = state.Blobs(blobs)
-        state.read_index(blobs)
+        names(store), [[*param["shape"]] for param in state.read_index(blobs)["params"]]  # as they are read below
     except _DAMAGED as problem:
         raise _damaged(problem) from None
     store.kept = kept  # their memory is read by the plugin
@@ -98,31 +98,24 @@ def fill(store, packed, entries, table, rules):
     state.write_index(store.blobs, index)
 
 
-def fit_names(blobs, table):
+def fit_names(store, table):
     """Renames where a state was saved under other names throughout (by another wrapper of the model) or without names, but of the same shapes in
     the same order, it is read by position, as torch does. {saved name: own}, empty where names fit."""
-    try:
-        index = state.read_index(blobs)
-        saved = [(param["name"], list(param["shape"])) for param in index["params"]]
-    except _DAMAGED:
-        return {}  # damaged: loading says how
+    saved = [(param["name"], list(param["shape"])) for param in state.read_index(store.blobs)["params"]]
     own = [(table.names[i], list(table.shapes[i])) for i, _ in table.trainable
            if table.tied_to[i] is None and table.shapes[i].numel()]
     known = {name for name, _ in own}
     is_shared = any(name in known and not is_automatic(name) for name, _ in saved)
     if saved == own or is_shared or [shape for _, shape in saved] != [shape for _, shape in own]:
         return {}
-    renamed = {param["name"]: name for param, (name, _) in zip(index["params"], own)}
-    state.rename(blobs, renamed)
+    renamed = {name: mine for (name, _), (mine, _) in zip(saved, own)}
+    state.rename(store.blobs, renamed)
     return renamed
 
 
-def names(blobs):
+def names(store):
     """The names of the saved parameters."""
-    try:
-        return {param["name"] for param in state.read_index(blobs)["params"]}
-    except _DAMAGED:
-        return set()  # damaged: loading says how
+    return {param["name"] for param in state.read_index(store.blobs)["params"]}
 
 
 def edited_in(packed, renamed, table):

@@ -10,7 +10,7 @@ import weakref
 import torch
 
 from .. import errors
-from ..instance import RULES
+from ..rules import RULES
 from . import muon
 
 LEAST_EPS = 1e-30  # for 0, which the plugin refuses: with it an element that has never had a gradient stays, where torch makes it NaN

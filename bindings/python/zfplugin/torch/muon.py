@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from .. import errors
-from ..instance import MatrixRule
+from ..rules import MatrixRule
 from . import cut, experts
 from .lanes import host_memory
 

@@ -112,9 +112,9 @@ class States:
             blobs = checkpoint.unpack(packed)
             self.bind()
             binding = self._binding
-            binding.keep_states(self.param_groups, checkpoint.names(blobs.blobs))
+            binding.keep_states(self.param_groups, checkpoint.names(blobs))
             checkpoint.check_part(packed, binding.table.spread)
-            renamed = checkpoint.fit_names(blobs.blobs, binding.table)
+            renamed = checkpoint.fit_names(blobs, binding.table)
             if renamed:
                 self.log.warning("the state was saved under other names; it is read by position, since all shapes fit")
             edited = checkpoint.edited_in(packed, renamed, binding.table)
