@@ -279,19 +279,19 @@ if [ "$only" = faults ]; then
     :
 elif [ "$short" -eq 1 ]; then
     conforms 1 --cases 4 --seed 11
-    conforms 2 --cases 12 --seed 12
-    conforms 3 --cases 8 --seed 13
+    conforms 2 --cases 8 --seed 12
+    conforms 3 --cases 6 --seed 13
     conforms 2 --cases 60 --seed 8 --stage 3 --only 36 # the host writes a whole parameter where others are sharded
     conforms 3 --cases 40 --seed 123 --only 4 # ... that was bound with strides
     conforms 2 --seed 215 --only 7 # FLUSH, when one rank has handed over buckets of which the other has not all gradients
-    conforms 4 --groups --cases 8 --seed 14
+    conforms 4 --groups --cases 5 --seed 14
     conforms 4 --groups --cases 120 --seed 28 --only 9 # a parameter of which no rank has a gradient
-    conforms 4 --transport host_two_level --cases 6 --seed 15
-    moved "--cases 6 --seed 31" 2 3
+    conforms 4 --transport host_two_level --cases 4 --seed 15
+    moved "--cases 4 --seed 31" 2 3
     split=yes
-    moved "--cases 5 --seed 34" 1 2
+    moved "--cases 4 --seed 34" 1 2
     split=
-    moved "--groups --cases 8 --seed 9" 4
+    moved "--groups --cases 4 --seed 9" 4
 else
     beside 2 drawn_of "1 --cases 20 --seed ${of}21" \
         "2 --cases 60 --seed ${of}22" \

@@ -17,7 +17,7 @@ glue() {
     "$conform" glue "$@" >"$out/$name" 2>"$out/$name.err"
 }
 
-small="--seeds 2 --exact-seeds 1 --steps 250 --jobs 2"
+small="--seeds 2 --exact-seeds 1 --steps 200 --jobs 2"
 
 # shellcheck disable=SC2086 # a list of words
 glue first --plugin "$plugin" $small --out "$out/kept"
@@ -26,7 +26,7 @@ status=$?
 has "$out/first.err" 'SYNTHETIC' '6 of 6: '
 [ -s "$out/kept/glue.txt" ] || fail "no glue.txt"
 has "$out/first" 'SYNTHETIC corpus' '  seed  ' 'exact against AdamW' 'ZenFlow against AdamW' \
-    'ran 1 seeds only' 'start         PASS' 'weights       PASS: 0 of [0-9]* differ from AdamW as documented after step 250' 'last quarter' '4M(1 + 1/S), S = 2' 'planned' 'stall'
+    'ran 1 seeds only' 'start         PASS' 'weights       PASS: 0 of [0-9]* differ from AdamW as documented after step 200' 'last quarter' '4M(1 + 1/S), S = 2' 'planned' 'stall'
 has "$out/kept/glue.json" '"is_synthetic": true' '"last_quarter_ratio"' '"mean_losses"' '"adamw_has_learned": true'
 
 # Without clipping, whose factor the plugin's sums may round another way, the exact mode's losses are those of the host's own AdamW

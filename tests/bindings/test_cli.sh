@@ -62,9 +62,10 @@ n=$(od -An -t u8 -N 8 "$dir/all.safetensors" | tr -d ' ')
 tail -c +$((n + 9)) "$dir/all.safetensors" | cmp -s - "$dir/weights.bin" || { echo "FAIL: other weights"; failed=1; }
 
 # what torch's AdamW goes on from
-if "${ZF_PYTHON:-python3}" -c 'import torch' 2>/dev/null; then
-    ZF_PYTHON=${ZF_PYTHON:-python3} expect 0 'moments of' "$zf" --plugin "$plugin" ckpt export "$dir/ckpt" "$dir/adamw.pt"
-    "${ZF_PYTHON:-python3}" - "$dir" <<'PY' || { echo "FAIL: export"; failed=1; }
+python=${ZF_PYTHON:-python3}
+if "$python" -c 'import importlib.util as of, sys; sys.exit(of.find_spec("torch") is None)'; then
+    ZF_PYTHON=$python expect 0 'moments of' "$zf" --plugin "$plugin" ckpt export "$dir/ckpt" "$dir/adamw.pt"
+    "$python" - "$dir" <<'PY' || { echo "FAIL: export"; failed=1; }
 import json, sys, torch
 dir = sys.argv[1]
 params = json.loads(open(dir + "/ckpt/zf_state.json").read())["params"]
@@ -106,7 +107,6 @@ expect 1 'cannot open' "$zf" --plugin "$plugin" ckpt verify "$dir/none"
 expect 1 . "$zf" ckpt inspect "$dir/none"
 expect 1 . "$zf" --plugin "$plugin" ckpt consolidate "$dir/ckpt" "$dir/none/file"
 
-python=${ZF_PYTHON:-python3}
 if "$python" -c 'import safetensors, numpy' 2>/dev/null; then
     "$python" - "$dir" <<'PY' || { echo "FAIL: the safetensors library"; failed=1; }
 import json, sys, zlib

@@ -23,7 +23,7 @@ short=0
 limit=120
 while [ $# -gt 0 ]; do
     case $1 in
-    --short) short=1 cases=2 ;;
+    --short) short=1 cases=1 ;;
     --only) only=$2 && shift ;;
     --cases) cases=$2 && shift ;;
     --seed) seed=$2 && shift ;;

@@ -18,8 +18,9 @@ class Arms(unittest.TestCase):
         """Lines of the table, rows of arms.jsonl, status."""
         with tempfile.TemporaryDirectory() as out:
             (Path(out) / "sitecustomize.py").write_text(planted)
-            env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join([out, *filter(None, sys.path)]), "PYTHONDONTWRITEBYTECODE": "1",
-                   "ZFPLUGIN_LIBRARY": support.library_path() or ""}
+            env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join([out, *filter(None, sys.path)]), "ZFPLUGIN_LIBRARY": support.library_path() or "",
+                   # what Python has compiled of torch already
+                   **({"PYTHONPYCACHEPREFIX": sys.pycache_prefix} if sys.pycache_prefix else {"PYTHONDONTWRITEBYTECODE": "1"})}
             done = subprocess.run([sys.executable, str(ARMS), out, "--small", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                   env=env, check=False)
             rows = [json.loads(line) for line in (Path(out) / "arms.jsonl").read_text().splitlines()]

@@ -48,7 +48,7 @@ def main():
 
 
 def run_arm(o, name, left):
-    limit = int(min(10 if o.hang == name else 2 * ARMS[name] if o.small else ARMS[name], left))
+    limit = int(min(10 if o.hang == name else 6 * ARMS[name] if o.small else ARMS[name], left))
     log = os.path.join(o.out, f"arm_{name}.txt")
     if limit < 8:
         status, last = 1, "no time was left"
