@@ -86,25 +86,6 @@ class LikeTorchs(TorchTest):
                 self.assert_same(*models)
                 opts[0].close()
 
-    def test_averages_of_weights(self):
-        """Plain and exponential averages of swa_utils are those of torch's run, and training goes on from them."""
-        swa = torch.optim.swa_utils
-        for more in ({}, {"multi_avg_fn": swa.get_ema_multi_avg_fn(0.5)}, {"avg_fn": swa.get_ema_avg_fn(0.5), "use_buffers": True}):
-            models = twins()
-            opts = self.zenflow(models[0].parameters(), lr=1e-3), torch.optim.AdamW(models[1].parameters(), lr=1e-3)
-            averages = [swa.AveragedModel(model, **more) for model in models]
-            for step in range(6):
-                for model, opt, average in zip(models, opts, averages):
-                    plain_step(model, opt, step)
-                    average.update_parameters(model)
-            self.assertEqual(averages[0].n_averaged.item(), 6)
-            self.assert_same(averages[0].module, averages[1].module)
-            for model, opt, average in zip(models, opts, averages):
-                model.load_state_dict(average.module.state_dict())
-                plain_step(model, opt, 6)
-            self.assert_same(*models)
-            opts[0].close()
-
     def test_wrong_arguments_are_the_errors_of_torch(self):
         """By type, each with our own words."""
         p, q = torch.nn.Parameter(torch.ones(1, 1)), torch.nn.Parameter(torch.ones(1, 1))
