@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wrong_third.c - a third round of wrong_sentences.c (wrong.h): the log, what has ended. */
+/* wrong_third.c - a third round of wrong_sentences.c (wrong.h): the log, what has ended, whole matrices. */
 #include <stdio.h>
 #include <string.h>
 
 #include "wrong.h"
+#include "zf/ext/draft/matrix.h"
 
 static zf_plugin_t below; /* as the other files have made it */
+static zf_matrix_rules_t hosts;
 static zf_host_t talker;
 static int has_ended;
 
@@ -34,6 +36,25 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out, zf_
     return below.create(&mine, out, err);
 }
 
+static int32_t update_twice(void *ctx, const zf_matrix_update_t *updates, uint32_t n, uint32_t elem_size) {
+    int32_t code = hosts.update(ctx, updates, n, elem_size);
+    return code ? code : hosts.update(ctx, updates, n, elem_size);
+}
+
+static zf_status_t bind_params(zf_instance_t *x, const zf_bind_args_t *args, uint32_t *ids, zf_bind_report_t *out,
+                               zf_error_t *err) {
+    zf_bind_args_t mine;
+    zf_matrix_rules_t rules;
+    const zf_chained_t *first = args && args->struct_size == sizeof mine ? args->next : NULL;
+    if (!IS(matrices_twice) || !first || first->struct_size != sizeof rules || strcmp(first->id, ZF_EXT_MATRIX) != 0)
+        return below.bind_params(x, args, ids, out, err);
+    mine = *args;
+    rules = hosts = *(const zf_matrix_rules_t *)(const void *)first;
+    rules.update = update_twice;
+    mine.next = &rules;
+    return below.bind_params(x, &mine, ids, out, err);
+}
+
 static zf_status_t noted(zf_status_t st, const zf_error_t *err) {
     has_ended |= st < 0 && err && err->struct_size == sizeof *err && err->scope == ZF_SCOPE_INSTANCE;
     return st;
@@ -55,6 +76,7 @@ static zf_status_t poll_once(zf_instance_t *x, zf_step_report_t *out, zf_error_t
 void wrong_break_third(zf_plugin_t *table) {
     below = *table;
     table->create = create;
+    table->bind_params = bind_params;
     table->step = step;
     table->quiesce = quiesce;
     table->poll = table->poll ? poll_once : NULL;

@@ -4,6 +4,7 @@
 #include "zf/ext/draft/matrix.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,13 +82,15 @@ static void start(zt_rig_t *of) {
 #define EXACT "[zenflow]\nmode = exact\n[host]\nthreads = 2\n"
 
 /* With blocks of a few rows, whole matrices are put together of several. */
-static void open_blocks(zt_rig_t *of, int are_small) {
+static void open_as(zt_rig_t *of, const char *config, int are_small) {
     start(of);
     if (are_small)
         setenv("ZF_TEST_BLOCK_ELEMS", "64", 1);
-    zt_rig_open(of, EXACT, 0);
+    zt_rig_open(of, config, 0);
     unsetenv("ZF_TEST_BLOCK_ELEMS");
 }
+
+static void open_blocks(zt_rig_t *of, int are_small) { open_as(of, EXACT, are_small); }
 
 /* ---- Muon in double precision ------------------------------------------------------------------------------------ */
 
@@ -464,14 +467,19 @@ static void check_ranks(uint32_t n, const job_t *as) {
 #define ON_RANKS(stage)                                                                                                \
     EXACT "deadline_ms = 60000\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\nstage = " stage "\n"
 
-/* The bits of one rank, each matrix by one of them; where the host fetches, too (stage 2). Resumed by fewer. */
+/* The bits of one rank, each matrix by one of them; where the host fetches, too (stage 2). Audited alike, resumed by
+ * fewer. */
 ZT_TEST(ranks_share_matrices) {
+    char one[400], four[500];
     uint32_t most;
-    open_blocks(&rig, 1);
+    snprintf(one, sizeof one, EXACT "[audit]\nfile = %s every 1\n", zt_path("one"));
+    snprintf(four, sizeof four, ON_RANKS("1") "[audit]\nfile = %s every 1\n", zt_path("four"));
+    open_as(&rig, one, 1);
     ZT_OK(&rig, train(&rig, 0, 1, &most));
     check_ranks(2, &(job_t){.config = ON_RANKS("0")});
     check_ranks(3, &(job_t){.config = ON_RANKS("2")});
-    check_ranks(4, &(job_t){.config = ON_RANKS("1"), .save_to = "of_ranks"});
+    check_ranks(4, &(job_t){.config = four, .save_to = "of_ranks"});
+    ck_assert_int_eq(zt_shell("'%s' audit '%s' '%s' >&2", ZF, zt_path("one"), zt_path("four")), 0);
     ZT_OK(&rig, train(&rig, 0, 1, &most));
     check_ranks(2, &(job_t){.config = ON_RANKS("1"), .load_from = "of_ranks"});
     zt_rig_end(&rig);
