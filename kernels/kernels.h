@@ -324,7 +324,7 @@ uint32_t zfi_random32(uint64_t key, uint64_t index);
  * and v takes r >> 16. */
 uint16_t zfi_f32_to_bf16_stochastic(float x, uint32_t random);
 
-/* The values of a run, and the run of values; random: [ZFI_RUN] of their elements, or NULL: to nearest. What a run
- * holds it keeps. */
+/* The values of a run, and the run of values; random: [ZFI_RUN], of which the upper bits count, or NULL: to nearest.
+ * What a run holds it keeps. */
 void zfi_run8_get(const zfi_run8_t *run, zfi_moment_t which, float *out);
 void zfi_run8_put(zfi_run8_t *run, zfi_moment_t which, const float *values, const uint32_t *random);

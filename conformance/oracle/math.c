@@ -196,11 +196,22 @@ static uint32_t mixed(uint32_t h) {
     return h ^ h >> 16;
 }
 
-uint32_t zo_random32(uint64_t step, uint64_t index) {
-    uint64_t z = step * 0x9E3779B97F4A7C15u + 0x7A666D6F6D656E74u;
+static uint64_t splitmix(uint64_t z) {
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
     z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-    z ^= z >> 31;
+    return z ^ z >> 31;
+}
+
+static uint64_t key_of(uint64_t step) { return splitmix(step * 0x9E3779B97F4A7C15u + 0x7A666D6F6D656E74u); }
+
+void zo_run_randoms(uint64_t step, uint64_t index, uint32_t out[128]) {
+    uint64_t z = splitmix(key_of(step) + index * 0x9E3779B97F4A7C15u);
+    for (uint64_t e = 0; e < 128; e++)
+        out[e] = (uint32_t)(z + e * (z >> 32));
+}
+
+uint32_t zo_random32(uint64_t step, uint64_t index) {
+    uint64_t z = key_of(step);
     uint32_t h = mixed((uint32_t)index * 0x9E3779B9u ^ (uint32_t)z);
     return mixed(h ^ (uint32_t)(z >> 32) ^ (uint32_t)(index >> 32) * 0x85EBCA6Bu);
 }
@@ -270,7 +281,7 @@ void zo_round_run_m(float *m, const uint32_t *r) {
     const uint32_t unit = 1u << 20;
     uint32_t most = largest_of(m), end = above(most, unit), first = ((end > 127 ? end : 127) - 126) * unit;
     for (int i = 0; i < 128; i++) {
-        uint32_t lower = counted(r[i], most) % unit, bits = size_of(m[i]);
+        uint32_t lower = counted(r[i], most) / 4096, bits = size_of(m[i]);
         float x = fabsf(m[i]), share = (float)lower * (of_size(first) * 0x1p-20f);
         float size = bits >= first ? of_size((bits + lower) / unit * unit) : x > share ? of_size(first) : 0.0f;
         m[i] = size != 0.0f && signbit(m[i]) ? -size : size;

@@ -80,35 +80,34 @@ static void round_element(const zo_t *o, const zo_matrix_t *x, uint64_t e, float
 }
 
 /* The run that begins at element e of a parameter. */
-static void round_run(const zo_t *o, zo_param_t *p, uint64_t e, const uint32_t r[128]) {
-    zo_round_run_m(p->m + e, r);
+static void round_run(const zo_t *o, zo_param_t *p, uint64_t e, const uint32_t of_m[128], const uint32_t of_v[128]) {
+    zo_round_run_m(p->m + e, of_m);
     if (o->config.moments == ZO_MOMENTS_INT8)
-        zo_round_run_v(p->v + e, r);
+        zo_round_run_v(p->v + e, of_v);
     for (int i = 0; o->config.moments != ZO_MOMENTS_INT8 && i < 128; i++)
-        p->v[e + (uint64_t)i] = zo_round_moment(p->v[e + (uint64_t)i], ZO_MOMENTS_STOCHASTIC, r[i] >> 16);
+        p->v[e + (uint64_t)i] = zo_round_moment(p->v[e + (uint64_t)i], ZO_MOMENTS_STOCHASTIC, of_v[i] >> 16);
 }
 
 static void round_runs(zo_t *o, const zo_matrix_t *x) {
     zo_param_t *p = &o->params[x->param];
-    uint32_t r[128];
+    uint32_t of_m[128], of_v[128];
     for (uint64_t e = x->first; e < x->first + x->rows * x->cols; e += 128) {
-        for (uint64_t i = 0; i < 128; i++)
-            r[i] = zo_random32(o->t, ((uint64_t)x->param << 40) + e + i);
-        round_run(o, p, e, r);
+        uint64_t index = ((uint64_t)x->param << 40) + e;
+        zo_run_randoms(o->t, index, of_m);
+        zo_run_randoms(o->t, index + 1, of_v);
+        round_run(o, p, e, of_m, of_v);
     }
 }
 
 void zo_round_runs_to_nearest(zo_t *o, const zo_matrix_t *x) {
     zo_param_t *p = &o->params[x->param];
-    uint32_t of_m[128], of_v[128];
-    for (int i = 0; i < 128; i++) {
-        of_m[i] = 0x00080000u;
-        of_v[i] = 0x80000000u;
-    }
+    uint32_t half[128];
+    for (int i = 0; i < 128; i++)
+        half[i] = 0x80000000u;
     for (uint64_t e = x->first; e < x->first + x->rows * x->cols; e += 128) {
-        zo_round_run_m(p->m + e, of_m);
+        zo_round_run_m(p->m + e, half);
         if (o->config.moments == ZO_MOMENTS_INT8)
-            zo_round_run_v(p->v + e, of_v);
+            zo_round_run_v(p->v + e, half);
         for (uint64_t i = e; o->config.moments != ZO_MOMENTS_INT8 && i < e + 128; i++)
             p->v[i] = zo_round_moment(p->v[i], ZO_MOMENTS_BF16, 0);
     }

@@ -81,6 +81,7 @@ float zo_round_moment(float x, zo_moments_t moments, uint32_t random16);
 void zo_round_run_m(float *m, const uint32_t *r);
 void zo_round_run_v(float *v, const uint32_t *r);
 uint32_t zo_random32(uint64_t step, uint64_t index);
+void zo_run_randoms(uint64_t step, uint64_t index, uint32_t out[128]);
 /* Sums of squares of a matrix's units go to the lanes of its gradient, of which n_units are there already. */
 void zo_take_squares(double lanes[32], uint64_t *n_units, const float *g, uint64_t rows, uint64_t cols, int by_rows);
 double zo_lanes_sum(const double lanes[32]);

@@ -24,9 +24,26 @@ static ALWAYS_INLINE vu vu_load_8(const void *from) {
     return (vu)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from));
 }
 
-static ALWAYS_INLINE void vu_store_8(void *to, vu x) {
-    _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8((__m512i)x));
+/* Packing takes four of each vector in turn. */
+static ALWAYS_INLINE void vu_store_8(void *to, const vu x[4]) {
+    const __m512i in_order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i lower = _mm512_packus_epi32((__m512i)x[0], (__m512i)x[1]);
+    const __m512i upper = _mm512_packus_epi32((__m512i)x[2], (__m512i)x[3]);
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi32(in_order, _mm512_packus_epi16(lower, upper)));
 }
+
+static ALWAYS_INLINE vu vu_where(vu a, uint32_t bits, vu x) {
+    return (vu)_mm512_maskz_mov_epi32(_mm512_test_epi32_mask((__m512i)a, _mm512_set1_epi32((int)bits)), (__m512i)x);
+}
+
+static ALWAYS_INLINE vu vu_if_nan(vf x, vu then, vu otherwise) {
+    const __mmask16 is_nan = _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
+    return (vu)_mm512_mask_mov_epi32((__m512i)otherwise, is_nan, (__m512i)then);
+}
+
+static ALWAYS_INLINE vu vu_most(vu a, vu b) { return (vu)_mm512_max_epu32((__m512i)a, (__m512i)b); }
+
+static ALWAYS_INLINE vu vu_least(vu a, vu b) { return (vu)_mm512_min_epu32((__m512i)a, (__m512i)b); }
 
 static ALWAYS_INLINE vf vf_load_f16(const void *from) {
     return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));

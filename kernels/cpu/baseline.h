@@ -86,10 +86,10 @@ static ALWAYS_INLINE vu vu_load_8(const void *from) {
     return (vu)_mm_unpacklo_epi16(_mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), zero), zero);
 }
 
-static ALWAYS_INLINE void vu_store_8(void *to, vu x) {
-    const __m128i half = _mm_packs_epi32((__m128i)x, (__m128i)x);
-    const int32_t bytes = _mm_cvtsi128_si32(_mm_packus_epi16(half, half));
-    memcpy(to, &bytes, sizeof bytes);
+static ALWAYS_INLINE void vu_store_8(void *to, const vu x[4]) {
+    const __m128i lower = _mm_packs_epi32((__m128i)x[0], (__m128i)x[1]);
+    const __m128i upper = _mm_packs_epi32((__m128i)x[2], (__m128i)x[3]);
+    _mm_storeu_si128((__m128i *)to, _mm_packus_epi16(lower, upper));
 }
 
 #else
@@ -129,10 +129,10 @@ static ALWAYS_INLINE vu vu_load_8(const void *from) {
     return (vu){byte[0], byte[1], byte[2], byte[3]};
 }
 
-static ALWAYS_INLINE void vu_store_8(void *to, vu x) {
+static ALWAYS_INLINE void vu_store_8(void *to, const vu x[4]) {
     uint8_t *byte = to;
-    for (int l = 0; l < VL; l++)
-        byte[l] = (uint8_t)x[l];
+    for (int i = 0; i < 4 * VL; i++)
+        byte[i] = (uint8_t)x[i / VL][i % VL];
 }
 
 static ALWAYS_INLINE vd vd_lower(vf x) { return (vd){x[0], x[1]}; }
@@ -140,6 +140,20 @@ static ALWAYS_INLINE vd vd_lower(vf x) { return (vd){x[0], x[1]}; }
 static ALWAYS_INLINE vd vd_upper(vf x) { return (vd){x[2], x[3]}; }
 
 #endif
+
+static ALWAYS_INLINE vu vu_where(vu a, uint32_t bits, vu x) { return (vu)((a & bits) != 0) & x; }
+
+static ALWAYS_INLINE vu vu_if_nan(vf x, vu then, vu otherwise) {
+    const vu is_nan = (vu)(x != x);
+    return (is_nan & then) | (~is_nan & otherwise);
+}
+
+static ALWAYS_INLINE vu vu_most(vu a, vu b) {
+    const vu is_larger = (vu)((vi)a > (vi)b);
+    return (is_larger & a) | (~is_larger & b);
+}
+
+static ALWAYS_INLINE vu vu_least(vu a, vu b) { return a ^ b ^ vu_most(a, b); }
 
 static ALWAYS_INLINE vf vf_zip_lower(vf a, vf b) { return (vf){a[0], b[0], a[1], b[1]}; }
 

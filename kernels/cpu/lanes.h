@@ -36,12 +36,16 @@ typedef double vd __attribute__((vector_size(4 * VL)));
 typedef uint64_t vdu __attribute__((vector_size(4 * VL)));
 
 /* Defined by each instruction set. */
-static vf vf_fma(vf a, vf b, vf c);       /* a*b + c, rounded once */
-static vf vf_sqrt(vf a);                  /* IEEE */
-static vu vu_load_16(const void *from);   /* VL 16-bit integers, zero-extended */
-static void vu_store_16(void *to, vu x);  /* the lower halves; the upper ones are zero */
-static vu vu_load_8(const void *from);    /* VL bytes, zero-extended */
-static void vu_store_8(void *to, vu x);   /* the lower bytes; the others are zero */
+static vf vf_fma(vf a, vf b, vf c);              /* a*b + c, rounded once */
+static vf vf_sqrt(vf a);                         /* IEEE */
+static vu vu_load_16(const void *from);          /* VL 16-bit integers, zero-extended */
+static void vu_store_16(void *to, vu x);         /* the lower halves; the upper ones are zero */
+static vu vu_load_8(const void *from);           /* VL bytes, zero-extended */
+static void vu_store_8(void *to, const vu x[4]); /* 4*VL bytes, the lowest of each; the others are zero */
+static vu vu_where(vu a, uint32_t bits, vu x);   /* x where a has one of these bits, else 0 */
+static vu vu_if_nan(vf x, vu then, vu otherwise);
+static vu vu_most(vu a, vu b);            /* the larger of each two, which are below 2^31 */
+static vu vu_least(vu a, vu b);           /* the smaller */
 static vf vf_load_f16(const void *from);  /* VL halves, bits as zfi_f16_to_f32 */
 static void vf_store_f16(void *to, vf x); /* bits as zfi_f32_to_f16 */
 static vd vd_lower(vf x);                 /* the first VD lanes, exact */
@@ -70,14 +74,10 @@ static ALWAYS_INLINE vf vf_load_as(const void *array, zfi_dtype_t dtype, uint64_
     return (vf)(vu_load_16((const uint16_t *)array + i) << 16);
 }
 
-/* zfi_f32_to_bf16 of every lane, in the lower half. The comparison is signed, which is cheaper, on values without sign.
- */
+/* zfi_f32_to_bf16 of every lane, in the lower half. */
 static ALWAYS_INLINE vu vf_to_bf16(vf x) {
-    vu bits = (vu)x;
-    vu is_nan = (vu)((vi)(bits & 0x7fffffffu) > 0x7f800000);
-    vu rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    vu quiet = bits >> 16 | 0x40u;
-    return (is_nan & quiet) | (~is_nan & rounded);
+    const vu bits = (vu)x;
+    return vu_if_nan(x, bits | 0x400000u, bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
 
 static ALWAYS_INLINE void vf_store_as(void *array, zfi_dtype_t dtype, uint64_t i, vf x) {

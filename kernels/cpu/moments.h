@@ -33,10 +33,9 @@ static ALWAYS_INLINE vu random_from(uint64_t key, uint64_t first) {
 /* zfi_f32_to_bf16_stochastic of every lane, in the lower half. Comparisons are signed, on values without sign. */
 static ALWAYS_INLINE vu vf_to_bf16_stochastic(vf x, vu random) {
     vu bits = (vu)x, carried = bits + (random & 0xffffu);
-    vu is_nan = (vu)((vi)(bits & 0x7fffffffu) > 0x7f800000);
     vu is_infinite = (vu)((vi)(carried & 0x7fffffffu) >= 0x7f800000); /* or NaN; the sum of a NaN may wrap */
     vu rounded = (is_infinite & bits) | (~is_infinite & carried);
-    return (is_nan & (bits | 0x400000u)) >> 16 | (~is_nan & rounded) >> 16;
+    return vu_if_nan(x, bits | 0x400000u, rounded) >> 16;
 }
 
 static ALWAYS_INLINE vu moment_bits(vf x, zfi_moments_t moments, vu random) {

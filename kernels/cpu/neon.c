@@ -31,11 +31,22 @@ static ALWAYS_INLINE vu vu_load_8(const void *from) {
     return (vu)vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(bytes))));
 }
 
-static ALWAYS_INLINE void vu_store_8(void *to, vu x) {
-    const uint16x4_t half = vmovn_u32((uint32x4_t)x);
-    const uint8x8_t bytes = vmovn_u16(vcombine_u16(half, half));
-    memcpy(to, &bytes, 4);
+static ALWAYS_INLINE void vu_store_8(void *to, const vu x[4]) {
+    const uint16x8_t lower = vcombine_u16(vmovn_u32((uint32x4_t)x[0]), vmovn_u32((uint32x4_t)x[1]));
+    const uint16x8_t upper = vcombine_u16(vmovn_u32((uint32x4_t)x[2]), vmovn_u32((uint32x4_t)x[3]));
+    vst1q_u8(to, vcombine_u8(vmovn_u16(lower), vmovn_u16(upper)));
 }
+
+static ALWAYS_INLINE vu vu_where(vu a, uint32_t bits, vu x) { return (vu)((a & bits) != 0) & x; }
+
+static ALWAYS_INLINE vu vu_if_nan(vf x, vu then, vu otherwise) {
+    const vu is_nan = (vu)(x != x);
+    return (is_nan & then) | (~is_nan & otherwise);
+}
+
+static ALWAYS_INLINE vu vu_most(vu a, vu b) { return (vu)vmaxq_u32((uint32x4_t)a, (uint32x4_t)b); }
+
+static ALWAYS_INLINE vu vu_least(vu a, vu b) { return (vu)vminq_u32((uint32x4_t)a, (uint32x4_t)b); }
 
 static ALWAYS_INLINE vd vd_lower(vf x) { return (vd)vcvt_f64_f32(vget_low_f32((float32x4_t)x)); }
 

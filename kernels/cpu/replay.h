@@ -18,7 +18,6 @@
 
 #include "moments.h"
 #include "runs.h"
-#include "update.h"
 
 enum { TILE = N_INFLIGHT * VL, LINE_NBYTES = 64 };
 
@@ -223,4 +222,130 @@ static ALWAYS_INLINE uint64_t replay_elements(zfi_rule_t rule, const zfi_replay_
     default:
         return replay_as(rule, job, ZFI_F32);
     }
+}
+
+/* ---- moments in runs --------------------------------------------------------------------------------------------- */
+
+/* How an element's gradient of slot k is taken; one slot's scalars stay in registers. */
+static ALWAYS_INLINE void replay_run_slots(const zfi_replay_t *job, body_t body, const lanes_scalars_t *first,
+                                           uint64_t at, lanes_state_t x[N_INFLIGHT]) {
+    if (body.n_slots == 1) {
+        UNROLL
+        for (uint32_t u = 0; u < N_INFLIGHT; u++)
+            update(body.rule, &x[u], vf_load_as(job->grads[0], body.dtype, at + u * VL), first);
+        return;
+    }
+    for (uint32_t k = 0; k < body.n_slots; k++)
+        replay_slot(job, body, k, at, x);
+}
+
+/* Run number r, the k-th of a strip: w and what is visible are written, moments in runs go on to keep_run. */
+static ALWAYS_INLINE void update_run(const zfi_replay_t *job, body_t body, const lanes_scalars_t *first, uint64_t r,
+                                     uint32_t k, vf *noted, strip_t *strip) {
+    const zfi_replay_from_t from = replay_from(job);
+    const zfi_run8_t *m = (const zfi_run8_t *)from.m + r, *v = (const zfi_run8_t *)from.v + r;
+    const int has_v = zfi_rule_has_v(body.rule), v_in_runs = has_v && body.moments == ZFI_MOMENTS_INT8;
+    const uint32_t before = m->grid << ZFI_GRID_COARSEST, shift = v_in_runs ? zfi_grid_shift(v->grid) : 0;
+    const uint32_t below = v_in_runs ? zfi_grid_least(v->grid) - (1u << shift) : 0;
+    float *const w_at = job->w;
+    void *const visible = job->visible;
+    randoms_t random = {{0}, 0};
+    lanes_range_t of_m = {{0}, vu_splat(no_number)}, of_v = of_m;
+    if (has_v && !v_in_runs)
+        random = randoms_of(job, r * ZFI_RUN, ZFI_V);
+    UNROLL
+    for (uint32_t i = 0; i < ZFI_RUN; i += TILE) {
+        const uint64_t at = r * ZFI_RUN + i;
+        lanes_state_t x[N_INFLIGHT];
+
+        UNROLL
+        for (uint32_t u = 0; u < N_INFLIGHT; u++) {
+            x[u].w = vf_load(from.w + at + u * VL);
+            x[u].ratio = vf_splat(0.0f);
+            x[u].m = m_of_codes(m->code + i + u * VL, before);
+            if (v_in_runs)
+                x[u].v = v_of_codes(v->code + i + u * VL, shift, below);
+            else if (has_v)
+                x[u].v = vf_load_as(from.v, ZFI_BF16, at + u * VL);
+        }
+        replay_run_slots(job, body, first, at, x);
+        UNROLL
+        for (uint32_t u = 0; u < N_INFLIGHT; u++) {
+            vf_store(w_at + at + u * VL, x[u].w);
+            vf_store(strip->m[k] + i + u * VL, x[u].m);
+            widen_range(&of_m, x[u].m);
+            if (v_in_runs) {
+                vf_store(strip->v[k] + i + u * VL, x[u].v);
+                widen_range(&of_v, x[u].v);
+            } else if (has_v && body.n_slots) {
+                store_moment(job->v, ZFI_MOMENTS_BF16_STOCHASTIC, at + u * VL, x[u].v, random.now >> 16);
+                random.now += random.more;
+            }
+            *noted = note_nonfinite(*noted, x[u].w);
+            if (visible)
+                vf_store_as(visible, job->visible_dtype, at + u * VL, visible_of(&body, &x[u], job->predict));
+        }
+    }
+    strip->of_m[k] = of_m;
+    strip->of_v[k] = of_v;
+}
+
+/* The codes of n runs from number r on. */
+static ALWAYS_INLINE void keep_strip(const zfi_replay_t *job, body_t body, uint64_t r, uint32_t n, strip_t *strip) {
+    for (uint32_t k = 0; k < n; k++)
+        ranges_of(&strip->of_m[k], &strip->of_v[k], strip->range[k]);
+    for (uint32_t k = 0; k < n; k++)
+        keep_m((zfi_run8_t *)job->m + r + k, strip->m[k], strip->range[k][ZFI_M],
+               randoms_of(job, (r + k) * ZFI_RUN, ZFI_M));
+    for (uint32_t k = 0; zfi_rule_has_v(body.rule) && body.moments == ZFI_MOMENTS_INT8 && k < n; k++)
+        keep_v((zfi_run8_t *)job->v + r + k, strip->v[k], strip->range[k][ZFI_V],
+               randoms_of(job, (r + k) * ZFI_RUN, ZFI_V));
+}
+
+/* No update: what is kept stays. */
+static void copy_moments(const zfi_replay_t *job, int has_v) {
+    if (!job->from)
+        return;
+    memcpy(job->m, job->from->m, zfi_moment_nbytes(job->moments, ZFI_M, job->n_elems));
+    if (has_v)
+        memcpy(job->v, job->from->v, zfi_moment_nbytes(job->moments, ZFI_V, job->n_elems));
+}
+
+static ALWAYS_INLINE uint64_t replay_runs(const zfi_replay_t *job, body_t body) {
+    const uint64_t n_runs = job->n_elems / ZFI_RUN;
+    const lanes_scalars_t first = splat_scalars(body.n_slots ? &job->scalars[0] : &(zfi_scalars_t){0});
+    strip_t strip;
+    vf noted = vf_splat(0.0f);
+    for (uint64_t r = 0; r < n_runs; r += RUN_STRIP) {
+        const uint32_t n = n_runs - r < RUN_STRIP ? (uint32_t)(n_runs - r) : RUN_STRIP;
+        for (uint32_t k = 0; k < n; k++)
+            update_run(job, body, &first, r + k, k, &noted, &strip);
+        if (body.n_slots)
+            keep_strip(job, body, r, n, &strip);
+    }
+    if (!body.n_slots)
+        copy_moments(job, zfi_rule_has_v(body.rule));
+    for (int l = 0; l < VL; l++)
+        if (noted[l] != 0.0f)
+            return first_nonfinite(job->w, job->n_elems);
+    return UINT64_MAX;
+}
+
+/* AdamW's step has a body for each type of gradients and moments. */
+static ALWAYS_INLINE uint64_t replay_runs_of(const zfi_replay_t *job, zfi_moments_t moments, zfi_dtype_t dtype) {
+    body_t body = any_body(ZFI_RULE_ADAMW, job);
+    body.n_slots = 1;
+    body.dtype = dtype;
+    body.moments = moments;
+    return replay_runs(job, body);
+}
+
+static ALWAYS_INLINE uint64_t replay_in_runs(zfi_rule_t rule, const zfi_replay_t *job) {
+    if (rule != ZFI_RULE_ADAMW || job->n_slots != 1 || job->grad_dtype == ZFI_F16)
+        return replay_runs(job, any_body(rule, job));
+    if (job->moments == ZFI_MOMENTS_INT8)
+        return job->grad_dtype == ZFI_BF16 ? replay_runs_of(job, ZFI_MOMENTS_INT8, ZFI_BF16)
+                                           : replay_runs_of(job, ZFI_MOMENTS_INT8, ZFI_F32);
+    return job->grad_dtype == ZFI_BF16 ? replay_runs_of(job, ZFI_MOMENTS_INT8_BF16, ZFI_BF16)
+                                       : replay_runs_of(job, ZFI_MOMENTS_INT8_BF16, ZFI_F32);
 }

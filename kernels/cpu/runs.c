@@ -10,8 +10,7 @@
 #include "../kernels.h"
 #include "grids.h"
 
-#define NEAREST_M 0x80000u
-#define NEAREST_V 0x80000000u
+#define NEAREST 0x80000000u
 
 static uint32_t bits_of(float x) {
     uint32_t bits;
@@ -58,7 +57,7 @@ static uint8_t code_of_v(const zfi_grid_t *grid, float x, uint32_t random) {
 }
 
 static uint8_t code_of_m(const zfi_grid_t *grid, float x, uint32_t random) {
-    const uint32_t sign = bits_of(x) >> 24 & 0x80u, bits = bits_of(x) & 0x7fffffffu, part = random & 0xfffffu;
+    const uint32_t sign = bits_of(x) >> 24 & 0x80u, bits = bits_of(x) & 0x7fffffffu, part = random >> 12;
     if (bits < grid->least)
         return (uint8_t)(sign | (float_of(bits) > (float)part * grid->least_share ? 1 : 0));
     return (uint8_t)(sign | (((bits + part) >> ZFI_GRID_COARSEST) - grid->before));
@@ -68,7 +67,7 @@ void zfi_run8_put(zfi_run8_t *run, zfi_moment_t which, const float *values, cons
     const zfi_grid_range_t range = range_of(values);
     const zfi_grid_t grid = which == ZFI_V ? zfi_grid_of_v(range) : zfi_grid_of_m(range.most);
     for (uint32_t i = 0; i < ZFI_RUN; i++) {
-        const uint32_t r = grid.is_edge ? 0 : random ? random[i] : which == ZFI_V ? NEAREST_V : NEAREST_M;
+        const uint32_t r = grid.is_edge ? 0 : random ? random[i] : NEAREST;
 
         run->code[i] = which == ZFI_V ? code_of_v(&grid, values[i], r) : code_of_m(&grid, values[i], r);
     }

@@ -2,10 +2,8 @@
 /* table.inc.h - the table of one instruction set; ISA_NAME and ISA_TABLE are defined by the including file, and all
  * functions: of replay and run_ahead one for all rules, of which there is a copy for each here. */
 #define RULE(rule, name)                                                                                               \
-    static uint64_t replay_elements_##name(const zfi_replay_t *job) { return replay_elements(rule, job); }             \
     static uint64_t replay_##name(const zfi_replay_t *job) {                                                           \
-        return zfi_has_runs(job->moments) ? replay_in_runs(job, zfi_rule_has_v(rule), replay_elements_##name)          \
-                                          : replay_elements_##name(job);                                               \
+        return zfi_has_runs(job->moments) ? replay_in_runs(rule, job) : replay_elements(rule, job);                    \
     }                                                                                                                  \
     static uint64_t run_ahead_##name(const zfi_run_ahead_t *job) { return run_ahead(rule, job); }
 RULE(ZFI_RULE_ADAMW, adamw)

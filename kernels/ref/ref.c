@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../cpu/grids.h"
 #include "../digest.h"
 #include "../kernels.h"
 
@@ -134,13 +135,14 @@ static uint64_t replay_elements(zfi_rule_t rule, const zfi_replay_t *job) {
 }
 
 /* A run that begins at element i: widened, updated as one of fp32 moments, kept again. */
-static uint64_t replay_run(const zfi_replay_t *job, int has_v, uint64_t (*update)(const zfi_replay_t *), uint64_t i) {
+static uint64_t replay_run(zfi_rule_t rule, const zfi_replay_t *job, uint64_t i) {
+    const int has_v = zfi_rule_has_v(rule);
     const int v_in_runs = has_v && zfi_is_in_runs(job->moments, ZFI_V);
     const zfi_replay_from_t from = job->from ? *job->from : (zfi_replay_from_t){job->w, job->m, job->v};
     float m[ZFI_RUN], v[ZFI_RUN] = {0.0f};
     const zfi_replay_from_t here = {from.w + i, m, v};
     const void *grads[64];
-    uint32_t random[ZFI_RUN];
+    uint32_t random[2][ZFI_RUN];
     zfi_replay_t one = *job;
     one.w = job->w + i, one.m = m, one.v = has_v ? v : NULL, one.from = &here, one.grads = grads;
     one.moments = ZFI_MOMENTS_F32, one.n_elems = ZFI_RUN;
@@ -151,25 +153,30 @@ static uint64_t replay_run(const zfi_replay_t *job, int has_v, uint64_t (*update
     if (v_in_runs)
         zfi_run8_get((const zfi_run8_t *)from.v + i / ZFI_RUN, ZFI_V, v);
     for (uint64_t e = 0; e < ZFI_RUN; e++) {
-        random[e] = zfi_random32(job->key, job->first_index + i + e);
+        for (int which = ZFI_M; which <= ZFI_V; which++) {
+            const zfi_run_random_t of = zfi_run_random(job->key, job->first_index + i, (zfi_moment_t)which);
+
+            random[which][e] = of.first + (uint32_t)e * of.step;
+        }
         if (has_v && !v_in_runs)
             v[e] = load_moment(from.v, job->moments, i + e);
     }
-    const uint64_t bad = update(&one);
+    const uint64_t bad = replay_elements(rule, &one);
     if (job->n_slots) {
-        zfi_run8_put((zfi_run8_t *)job->m + i / ZFI_RUN, ZFI_M, m, random);
+        zfi_run8_put((zfi_run8_t *)job->m + i / ZFI_RUN, ZFI_M, m, random[ZFI_M]);
         if (v_in_runs)
-            zfi_run8_put((zfi_run8_t *)job->v + i / ZFI_RUN, ZFI_V, v, random);
+            zfi_run8_put((zfi_run8_t *)job->v + i / ZFI_RUN, ZFI_V, v, random[ZFI_V]);
         for (uint64_t e = 0; has_v && !v_in_runs && e < ZFI_RUN; e++)
-            store_moment(job->v, ZFI_MOMENTS_BF16_STOCHASTIC, i + e, v[e], random[e] >> 16);
+            store_moment(job->v, ZFI_MOMENTS_BF16_STOCHASTIC, i + e, v[e], random[ZFI_V][e] >> 16);
     }
     return bad == UINT64_MAX ? bad : i + bad;
 }
 
-static uint64_t replay_in_runs(const zfi_replay_t *job, int has_v, uint64_t (*update)(const zfi_replay_t *)) {
+static uint64_t replay_in_runs(zfi_rule_t rule, const zfi_replay_t *job) {
+    const int has_v = zfi_rule_has_v(rule);
     uint64_t first = UINT64_MAX;
     for (uint64_t i = 0; i < job->n_elems; i += ZFI_RUN) {
-        const uint64_t bad = replay_run(job, has_v, update, i);
+        const uint64_t bad = replay_run(rule, job, i);
 
         first = bad < first ? bad : first;
     }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_moments.c - moments in bf16: the hash, stochastic rounding by exhaustion, rounding of compact copies. */
+/* test_moments.c - moments in bf16 and in 8 bits: what is drawn, stochastic rounding by exhaustion, rounding of compact
+ * copies, runs, and second moments over many steps. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "arrays.h"
+#include "cpu/grids.h"
 #include "suite.h"
 
 /* Over 2^20 neighbouring indices both halves average 32767.5 within 5 standard deviations, and so does their product:
@@ -202,6 +204,77 @@ ZT_TEST(runs_of_extremes) {
     for (uint32_t i = 0; i < ZFI_RUN; i++) /* the sign of a zero is lost */
         values[i] = -0.0f, want[i] = 0.0f;
     check_run(ZFI_M, values, want);
+}
+
+/* Products of what two elements of a run, or its m and v, draw are even over keys: within five standard deviations. */
+ZT_TEST(draws_of_a_run_are_independent) {
+    enum { N = 1 << 18 };
+    static const uint32_t pairs[][2] = {{0, 1}, {1, 2}, {0, 64}, {5, 77}, {63, 127}, {0, 127}};
+    const double sd = 0x1p64 / 12 / sqrt(N);
+    double across = 0.0, within[6] = {0.0};
+    for (uint64_t k = 0; k < N; k++) {
+        const zfi_run_random_t m = zfi_run_random(k << 7, 3u << 7, ZFI_M), v = zfi_run_random(k << 7, 3u << 7, ZFI_V);
+        for (int p = 0; p < 6; p++)
+            within[p] += ((double)(m.first + pairs[p][0] * m.step) - 0x1p31) *
+                         ((double)(m.first + pairs[p][1] * m.step) - 0x1p31) / N;
+        across += ((double)(m.first + 7 * m.step) - 0x1p31) * ((double)(v.first + 7 * v.step) - 0x1p31) / N;
+    }
+    for (int p = 0; p < 6; p++)
+        ck_assert_msg(fabs(within[p]) < 5 * sd, "elements %u and %u: %g", pairs[p][0], pairs[p][1], within[p]);
+    ck_assert(fabs(across) < 5 * sd);
+}
+
+enum { TRAINED = 4 * ZFI_RUN };
+
+/* v of AdamW after n_steps of these gradients, and as many with every other a tenth. */
+static void train_v(zfi_moments_t moments, const float *grads, uint32_t n_steps, uint32_t n_fallen, float *before,
+                    float *after) {
+    const zfi_hyper_t hyper = {1e-3, 0.9, 0.999, 1e-8, 0.0};
+    static float w[TRAINED], m[TRAINED], v[TRAINED], now[TRAINED];
+    const zfi_kernels_t *kernels = zfi_kernels_of(zfi_isa_best());
+    const void *grad = now;
+    zfi_scalars_t scalars;
+    zfi_replay_t job = {w, m, v, NULL, &grad, &scalars, .n_slots = 1, .n_elems = TRAINED, .moments = moments};
+    memset(m, 0, sizeof m), memset(v, 0, sizeof v);
+    for (uint32_t t = 1; t <= n_steps + n_fallen; t++) {
+        for (uint32_t i = 0; t == 1 || t == n_steps + 1 ? i < TRAINED : 0; i++)
+            now[i] = t > 1 && i % 2 ? 0.1f * grads[i] : grads[i];
+        scalars = zfi_rule_scalars(ZFI_RULE_ADAMW, &hyper, 1.0f, t);
+        job.key = t * UINT64_C(0x9e3779b97f4a7c15);
+        kernels->replay[ZFI_RULE_ADAMW](&job);
+        for (uint32_t i = 0; t == n_steps || t == n_steps + n_fallen ? i < TRAINED : 0; i++) {
+            float *out = t == n_steps ? before : after;
+            if (moments == ZFI_MOMENTS_INT8 && i % ZFI_RUN == 0)
+                zfi_run8_get((const zfi_run8_t *)v + i / ZFI_RUN, ZFI_V, out + i);
+            else if (moments != ZFI_MOMENTS_INT8)
+                out[i] = moments == ZFI_MOMENTS_F32 ? v[i] : zfi_bf16_to_f32(((uint16_t *)v)[i]);
+        }
+    }
+}
+
+static int compare_floats(const void *a, const void *b) {
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* After 100,000 steps of one small gradient v is that of fp32 on average; gradients that fall tenfold it follows. */
+ZT_TEST(small_second_moments_stay_right) {
+    float grads[TRAINED], want[2][TRAINED], got[2][TRAINED], ratio[TRAINED / 2];
+    for (int i = 0; i < TRAINED; i++)
+        grads[i] = expf(1.5f * random_unit()) * 1e-6f;
+    train_v(ZFI_MOMENTS_F32, grads, 100000, 4000, want[0], want[1]);
+    for (int moments = ZFI_MOMENTS_BF16_STOCHASTIC; moments < ZFI_N_MOMENTS; moments++) {
+        double mean = 0.0;
+        train_v((zfi_moments_t)moments, grads, 100000, 4000, got[0], got[1]);
+        for (int i = 0; i < TRAINED; i++) {
+            mean += (double)(got[0][i] / want[0][i]) / TRAINED;
+            ratio[i / 2] = i % 2 ? sqrtf(got[1][i] / want[1][i]) : 0.0f;
+        }
+        qsort(ratio, TRAINED / 2, sizeof *ratio, compare_floats);
+        ck_assert_msg(fabs(mean - 1.0) < 0.02, "moments %d: %g on average", moments, mean);
+        ck_assert_msg(ratio[TRAINED / 4] > 0.9f && ratio[TRAINED / 4] < 1.1f, "moments %d: a median of %g", moments,
+                      (double)ratio[TRAINED / 4]);
+    }
 }
 
 ZT_SUITE("moments")
