@@ -31,7 +31,8 @@ OF_CARD, OF_HOST = 1 * GIB, 4 * GIB  # for CUDA's context and fragments; for the
 FREE_SHARE = 0.25  # of the host's memory, which room for early replays leaves
 # per element into and out of a matrix (bytes / 2 of its type); per logit: itself, its copy in fp32, that one's gradient
 KEPT_NBYTES, LOGIT_NBYTES = 1.25, 10
-MOMENTS = ("float32", "bfloat16_stochastic")
+# bytes of a parameter with each: its master and moments in host memory, and on a card; one is tried where none before it fits
+MOMENTS = {"float32": (12, 12), "bfloat16_stochastic": (8, 8), "int8_bfloat16": (7.03, 12), "int8": (6.06, 12)}
 NUMBERS = {  # option: unit, default, least, most
     "tokens": ("tokens per rank and step", 8192, 1, 1e12),
     "sequence": ("tokens per sequence", 2048, 0, 1e9),
@@ -188,6 +189,11 @@ class Way:
         return self.plans[self.most] | {name: max(of[name] for of in self.plans) for name in on_device}
 
     @property
+    def state_nbytes(self):
+        """Of a parameter, in host memory and on the card."""
+        return MOMENTS.get(self.moments, (8, 8))
+
+    @property
     def card_nbytes(self):
         return sum(self.card.values())
 
@@ -223,7 +229,11 @@ class Plan:
         self.ranks = asked_ranks(options.ranks, MOST_WORK // (options.ranks * len(self.held.tensors)))
         names = ("cpu",) if options.device == "cpu" else ("kept", "released", "streamed") if self.has_limits and options.ranks == 1 else ("kept",)
         own = self.keys["host.moments_dtype"]
-        self.ways = [self.find_way(name, moments) for moments in (MOMENTS if own == MOMENTS[0] and self.has_limits else (own,)) for name in names]
+        self.ways = []
+        for moments in MOMENTS if own == "float32" and self.has_limits else (own,):
+            self.ways += [self.find_way(name, moments) for name in names]
+            if any(way.does_fit for way in self.ways):
+                break
         self.taken = self.take_way()
         self.bytes, self.of_ranks = self.taken.bytes, self.taken.plans
         self.rows = self.make_rows() if self.has_windows else []
@@ -358,12 +368,11 @@ class Plan:
         return self.speeds["tokens"] / n_micro_batches * (kept + LOGIT_NBYTES * model.n_logits)
 
     def take_way(self):
-        """From those that fit with fp32 moments, else with others, the first that is about as quick as any; else the first of all."""
+        """Of those that fit the first that is about as quick as any; else the first of all."""
         fitting = [way for way in self.ways if way.does_fit]
         for way in fitting or self.ways[:1]:
             if self.has_windows:
                 way.row = Row(way.plans[way.slowest], self.times(way, way.plans[way.slowest]))
-        fitting = [way for way in fitting if way.moments == fitting[0].moments]
         steps = [way.row.times["step_s"] if way.row else 0 for way in fitting]
         return next((way for way, step_s in zip(fitting, steps) if step_s <= MUCH_QUICKER * min(steps)), self.ways[0])
 
@@ -419,10 +428,6 @@ class Plan:
         """Parameters whose state the busiest rank keeps."""
         return max(plan["n_owned_elems"] for plan in way.plans)
 
-    def state_nbytes(self, way):
-        """Bytes of a parameter: its master and moments."""
-        return 12 if way.moments == "float32" else 8
-
     def travelling(self):
         """The share of all gradients and values that goes to other ranks, since experts go to those alone that have the same."""
         n_ranks, n_same = self.options.ranks, self.expert_ranks
@@ -431,11 +436,11 @@ class Plan:
 
     def times(self, way, plan, resident_elems=None):
         options, speeds, n = self.options, self.speeds, self.held.n_elems
-        is_sharded, own, state_nbytes = self.is_sharded, self.owned_elems(way), self.state_nbytes(way)
+        is_sharded, own, (host_nbytes, card_nbytes) = self.is_sharded, self.owned_elems(way), way.state_nbytes
         shards_params = is_sharded and self.stage == 3
         if resident_elems is None:
             mib = way.state_mib or self.keys["device.state_mib"]
-            resident_elems = (float(mib) if str(mib).isdigit() else 0) * MIB / state_nbytes  # auto: what nobody knows here
+            resident_elems = (float(mib) if str(mib).isdigit() else 0) * MIB / card_nbytes  # auto: what nobody knows here
         forward, backward = self.compute_s(way.name, way.recomputes, way.n_micro_batches)
         elem_nbytes = self.held.nbytes / n
         return timeline.run(timeline.Job(
@@ -460,7 +465,7 @@ class Plan:
             inside=speeds["inside"] * 1e9,
             net_latency_s=speeds["latency"] * 1e-6,
             replay=self.replay_speed(plan["update_interval"], elem_nbytes),
-            spare_elems=plan["host_early_nbytes"] / state_nbytes * plan["update_interval"],  # each closes a part of its parameters
+            spare_elems=plan["host_early_nbytes"] / host_nbytes * plan["update_interval"],  # each closes a part of its parameters
             resident_elems=resident_elems,
             most_close=plan["most_close_elems"] / own if is_sharded else 0,
             own_s=speeds["own"] * 1e-9 * n))
@@ -497,7 +502,7 @@ class Plan:
                 most = share
             else:
                 least = share
-        nbytes = most * own * self.state_nbytes(way)
+        nbytes = most * own * way.state_nbytes[1]
         return math.ceil(nbytes / MIB) if nbytes <= free else 0
 
 

@@ -64,7 +64,7 @@ def setting(way):
     """In words."""
     also = [WAYS[way.name], f"{way.state_mib} MiB of state on the card" if way.state_mib else "",
             "activations computed again" if way.recomputes else "", f"{way.n_micro_batches} micro-batches" if way.n_micro_batches > 1 else ""]
-    return f"{way.moments.partition('_')[0]} moments, " + ", ".join(filter(None, also))
+    return f"{way.moments.removesuffix('_stochastic')} moments, " + ", ".join(filter(None, also))
 
 
 def way_line(plan, way):
@@ -222,7 +222,7 @@ def choice_of(plan, max_stall):
     yield f"\n# the least late setting that waits for less than {100 * max_stall:.0f} % of a step{none}"
     yield from keys_of(plan, row)
     if exact_mib:
-        share = exact_mib * 2**20 / (plan.state_nbytes(plan.taken) * plan.owned_elems(plan.taken))
+        share = exact_mib * 2**20 / (plan.taken.state_nbytes[1] * plan.owned_elems(plan.taken))
         whose = " of each rank" if plan.options.ranks > 1 else ""
         yield (f"\n# mode = exact waits no longer than that from [device] state_mib = {exact_mib} on: {100 * share:.1f} % of the "
                f"state{whose}" + ("; no --gpu says whether the card has room for it" if plan.card_nbytes == math.inf else ""))
