@@ -167,6 +167,7 @@ class Way:
 
     name: str  # kept, released, streamed or cpu (plan_text.WAYS)
     moments: str
+    fetches: bool
     state_mib: int = 0  # on the card
     plans: list = field(default_factory=list)  # zf_plan_t of the ranks that were asked
     most: int = 0  # of these, which needs most of the host's memory,
@@ -206,7 +207,7 @@ class Way:
         return [f"host.moments_dtype={self.moments}", *([f"device.state_mib={self.state_mib}"] if self.state_mib else [])]
 
     def as_json(self):
-        return {"way": self.name, "moments_dtype": self.moments, "state_mib": self.state_mib, "recompute": self.recomputes,
+        return {"way": self.name, "fetches": self.fetches, "moments_dtype": self.moments, "state_mib": self.state_mib, "recompute": self.recomputes,
                 "micro_batches": self.n_micro_batches, "card_nbytes": self.card_nbytes, "card": self.card, "host_nbytes": self.least_nbytes,
                 "does_fit": self.does_fit, "step_s": self.row and self.row.times["step_s"]}
 
@@ -223,15 +224,17 @@ class Plan:
         self.measured = self.take_measured()
         self.speeds = {name: getattr(options, name) for name in NUMBERS}
         self.speeds = {name: NUMBERS[name][1] if given is None else given for name, given in self.speeds.items()} | self.measured
-        self.keys = self.ask_plugin([(0, [])], options.device == "cpu")[0][0]
+        self.keys = self.ask_plugin([(0, [])], options.device == "cpu", not options.no_fetch)[0][0]
         self.take_keys()
         self.take_limits()
         self.ranks = asked_ranks(options.ranks, MOST_WORK // (options.ranks * len(self.held.tensors)))
         names = ("cpu",) if options.device == "cpu" else ("kept", "released", "streamed") if self.has_limits and options.ranks == 1 else ("kept",)
         own = self.keys["host.moments_dtype"]
         self.ways = []
-        for moments in MOMENTS if own == "float32" and self.has_limits else (own,):
-            self.ways += [self.find_way(name, moments) for name in names]
+        moments = MOMENTS if own == "float32" and self.has_limits else (own,)
+        fetches = (False,) if options.no_fetch else (True, False) if len(names) > 1 else (True,)
+        for dtype, does_fetch in ((dtype, does_fetch) for dtype in moments for does_fetch in fetches):
+            self.ways += [self.find_way(name, dtype, does_fetch) for name in (names if does_fetch == fetches[0] else names[:2])]
             if any(way.does_fit for way in self.ways):
                 break
         self.taken = self.take_way()
@@ -268,30 +271,30 @@ class Plan:
         self.card_nbytes = max(card - OF_CARD, 1) if card and options.device == "cuda" else math.inf
         self.has_limits = min(self.room_nbytes, self.card_nbytes) < math.inf
 
-    def ask(self, asks, is_cpu, room_nbytes):
+    def ask(self, asks, way, room_nbytes):
         """A zf_plan_t of each (rank, overrides); also what it would be without room for early replays (host_least_nbytes), and that room
         (host_early_nbytes) as bind_params makes it of room_nbytes of host memory (plugin/instance/memory.c)."""
-        plans = [plan for _, plan in self.ask_plugin([(rank, [*overrides, "host.memory_limit_mib=1"]) for rank, overrides in asks], is_cpu)]
+        plans = [plan for _, plan in self.ask_plugin([(rank, [*overrides, "host.memory_limit_mib=1"]) for rank, overrides in asks], way.on_host, way.fetches)]
         for i, (rank, overrides) in enumerate(asks):
             plan = plans[i]
             if "error" not in plan and room_nbytes < math.inf and not self.limit_nbytes:
-                beside = plan["host_exchange_nbytes"] + is_cpu * sum(plan[name] for name in ("device_nbytes", "staging_nbytes", "sums_nbytes"))
+                beside = plan["host_exchange_nbytes"] + way.on_host * sum(plan[name] for name in ("device_nbytes", "staging_nbytes", "sums_nbytes"))
                 free = FREE_SHARE if self.keys["host.early_mib"] == "auto" else 0
                 limit = (room_nbytes - beside) * (1 - free) + beside
                 asks[i] = rank, [*overrides, f"host.memory_limit_mib={max(int(limit / MIB), 1)}"]
-        for plan, (_, found) in zip(plans, self.ask_plugin(asks, is_cpu)):
+        for plan, (_, found) in zip(plans, self.ask_plugin(asks, way.on_host, way.fetches)):
             if "error" not in plan:
                 least = plan["host_nbytes"]
                 plan |= {**found, "host_least_nbytes": least, "host_early_nbytes": found["host_nbytes"] - least}
         return plans
 
-    def ask_plugin(self, asks, is_cpu):
+    def ask_plugin(self, asks, is_cpu, fetches):
         """(keys of the configuration, a zf_plan_t or {error}) of each (rank, overrides)."""
         options, tensors, space = self.options, [], 0
         for (*what, shape), n_elems in zip(self.held.tensors, self.held.sizes):
             tensors.append([*what, int(self.expert_ranks > 0 and bool(EXPERT.search(what[0]))), shape, space])
             space += (n_elems * WIDTH[what[1]] // 64 + 1) * 64
-        asked = {"config": self.text, "overrides": options.overrides, "fetches": not options.no_fetch, "space": space,
+        asked = {"config": self.text, "overrides": options.overrides, "fetches": fetches, "space": space,
                  "is_cpu": is_cpu, "n_ranks": options.ranks, "expert_ranks": self.expert_ranks, "tensors": tensors,
                  "asks": [{"rank": rank, "overrides": overrides} for rank, overrides in asks]}
         found = json.loads(ask_zf("ask", "plan", input=json.dumps(asked)))
@@ -299,12 +302,12 @@ class Plan:
 
     # ---- what fits
 
-    def find_way(self, name, moments):
+    def find_way(self, name, moments, fetches):
         """With state on the card where the host is too small for it and the card is not."""
-        way = self.measure(Way(name, moments))
+        way = self.measure(Way(name, moments, fetches))
         if not way.does_fit and not way.on_host and way.card_nbytes <= self.card_nbytes < math.inf and self.keys["device.state_mib"] == "0":
             free_mib = int((self.card_nbytes - min(sum(self.card(way, *of).values()) for of in self.ways_to_compute())) / MIB) - 1
-            more = self.measure(Way(name, moments, free_mib)) if free_mib > 0 else way
+            more = self.measure(Way(name, moments, fetches, free_mib)) if free_mib > 0 else way
             way = more if more.does_fit else way
         return way
 
@@ -312,13 +315,13 @@ class Plan:
         """Fills in what it takes, with the quickest way to compute for which the card has room."""
         way.beside_nbytes = 2 * self.held.nbytes * (way.on_host and not self.limit_nbytes and self.has_limits)
         asks = [(rank, way.overrides()) for rank in self.ranks]
-        way.plans = [plan for _, plan in self.ask_plugin(asks, way.on_host)]
+        way.plans = [plan for _, plan in self.ask_plugin(asks, way.on_host, way.fetches)]
         for plan in way.plans:
             if "error" in plan:
                 raise Failed(plan["error"])
         way.most, way.slowest = (max(range(len(asks)), key=lambda i, of=of: way.plans[i][of]) for of in ("host_nbytes", "most_close_elems"))
         both = dict.fromkeys((way.most, way.slowest))
-        for i, plan in zip(both, self.ask([asks[i] for i in both], way.on_host, self.room_nbytes - way.beside_nbytes)):
+        for i, plan in zip(both, self.ask([asks[i] for i in both], way, self.room_nbytes - way.beside_nbytes)):
             way.plans[i] = plan
         way.beside_nbytes += max(plan["device_nbytes"] for plan in way.plans) * way.on_host
 
@@ -390,7 +393,7 @@ class Plan:
         settings = [[f"zenflow.mode={'exact' if (interval, lag) == (1, 0) else 'windows'}", f"zenflow.update_interval={interval}", f"zenflow.publish_lag={lag}"]
                     for lag in (0, 1) for interval in INTERVALS]
         asks = [(rank, way.overrides() + overrides) for overrides in settings]
-        for plan in self.ask(asks, way.on_host, self.room_nbytes - 2 * self.held.nbytes * way.on_host):
+        for plan in self.ask(asks, way, self.room_nbytes - 2 * self.held.nbytes * way.on_host):
             if "error" not in plan:
                 out.append(Row(plan, self.times(way, plan)))
         return out
@@ -451,7 +454,7 @@ class Plan:
             n_micro_batches=way.n_micro_batches,
             update_interval=plan["update_interval"],
             publish_lag=plan["publish_lag"],
-            fetches=not options.no_fetch and not shards_params and way.name != "streamed",  # FSDP gathers before any hook of a module
+            fetches=way.fetches and not shards_params and way.name != "streamed",  # FSDP gathers before any hook of a module
             n_ranks=options.ranks,
             travelling=self.travelling(),
             is_sharded=is_sharded,

@@ -64,7 +64,7 @@ def setting(way):
     """In words."""
     also = [WAYS[way.name], f"{way.state_mib} MiB of state on the card" if way.state_mib else "",
             "activations computed again" if way.recomputes else "", f"{way.n_micro_batches} micro-batches" if way.n_micro_batches > 1 else ""]
-    return f"{way.moments.removesuffix('_stochastic')} moments, " + ", ".join(filter(None, also))
+    return f"{way.moments.removesuffix('_stochastic')} moments, {'' if way.fetches or way.on_host else 'no fetching, '}" + ", ".join(filter(None, also))
 
 
 def way_line(plan, way):
@@ -208,8 +208,8 @@ def keys_of(plan, row):
         yield f"\n[shard]\nstage = {plan.stage}"
     if way.name == "streamed":
         yield "# PyTorch: fully_shard(..., offload_policy=CPUOffloadPolicy())"
-    elif not options.no_fetch or way.name == "released":
-        said = ["fetch=True"] * (not options.no_fetch) + ["release_gradients=True"] * (way.name == "released")
+    elif way.fetches or way.name == "released":
+        said = ["fetch=True"] * way.fetches + ["release_gradients=True"] * (way.name == "released")
         yield f"# PyTorch: ZenFlow(..., {', '.join(said)})"
 
 

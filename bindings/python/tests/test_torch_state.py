@@ -48,6 +48,37 @@ class Resume(TorchTest):
                     opt2.flush()
                     self.assert_equal(second, whole)
 
+    def test_moments_in_8_bits(self):
+        """A run keeps what it holds: resumed it goes on to the bit, and fp32 moments become what it held."""
+        def make():
+            torch.manual_seed(7)
+            return torch.nn.Linear(128, 64)
+
+        def one_step(model, opt, step):
+            opt.zero_grad()
+            model(torch.randn(4, 128, generator=torch.Generator().manual_seed(step))).square().mean().backward()
+            opt.step()
+
+        def opened(model, dtype):
+            return self.zenflow(model, lr=1e-2, config=config({"host.moments_dtype": dtype}))
+        for dtype in ("int8", "int8_bfloat16"):
+            whole, first, second = make(), make(), make()
+            train(whole, opened(whole, dtype), range(12), one_step)
+            opt = opened(first, dtype)
+            train(first, opt, range(6), one_step)
+            saved = self.through_a_file({"model": first.state_dict(), "opt": opt.state_dict()})
+            second.load_state_dict(saved["model"])
+            opt = opened(second, dtype)
+            opt.load_state_dict(saved["opt"])
+            train(second, opt, range(6, 12), one_step)
+            self.assert_equal(second, whole)
+            opt.close()
+            opt = opened(second, "float32")
+            opt.load_state_dict(saved["opt"])
+            for number, held in opt.state_dict()["state"].items():
+                for key in ("exp_avg", "exp_avg_sq"):
+                    self.assertTrue(torch.equal(held[key], saved["opt"]["state"][number][key]), key)
+
     def test_under_other_names(self):
         """Saved without names, or from a compiled model: by position, as torch does, where all shapes fit."""
         def plain(model):
