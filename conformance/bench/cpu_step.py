@@ -4,8 +4,8 @@
 
     conformance/bench/cpu_step.py LIB [--old LIB] [--tensors 48] [--shape 1024,1024] [--rounds 15] [--threads 2] [--json FILE]
 
-Each arm is a process of its own: torch's AdamW, fused and foreach, torchao's and bitsandbytes' AdamW8bit where they are installed, the
-plugin with fp32 and with bf16 weights, of LIB and of an older build of the same ABI. A round asks each for one step, in an order that changes, so
+Each arm is a process of its own: torch's AdamW, fused and foreach, torchao's and bitsandbytes' AdamW8bit and DeepSpeed's CPUAdam where they
+are installed, the plugin with fp32 and with bf16 weights and with moments in 8 bits, of LIB and of an older build of the same ABI. A round asks each for one step, in an order that changes, so
 what the machine gives at that time is the same for all. Beside them the limit: the bytes that a step has to move, at the rate of an
 addition in place over memory of that size, in the same rounds. It prints medians of wall and CPU time per parameter, the wall's
 least, which a busy machine spoils last, wall beside the fused AdamW on fp32, and resident bytes beside weights and gradients.
@@ -22,9 +22,13 @@ import time
 from pathlib import Path
 
 TREE = Path(__file__).resolve().parents[2]
-# bytes of a step with a pass for the norm: gradient twice, w, m, v in and out, and of bf16 weights the value in and out
-MOVED = {"float32": 2 * 4 + 2 * 12, "bfloat16": 2 * 2 + 2 * 12 + 2 * 2}
-PEERS = {"torchao": "AdamW8bit of torchao", "bitsandbytes": "AdamW8bit of bitsandbytes"}
+PEERS = {"torchao": "AdamW8bit of torchao", "bitsandbytes": "AdamW8bit of bitsandbytes", "deepspeed": "CPUAdam of DeepSpeed"}
+MOMENTS = {"float32": 8, "int8_bfloat16": 3.03, "int8": 2.06}  # bytes of both
+
+
+def moved(dtype, moments):
+    """Bytes of a step with a pass for the norm: gradient twice, w, m, v in and out, and of bf16 weights the value in and out."""
+    return (2 * 4 if dtype == "float32" else 4 * 2) + 2 * (4 + MOMENTS[moments])
 
 
 def resident_nbytes():
@@ -42,12 +46,15 @@ def optimizer(kind, params):
     if kind == "bitsandbytes":
         from bitsandbytes.optim import AdamW8bit
         return AdamW8bit(params, lr=1e-4).step
+    if kind == "deepspeed":
+        from deepspeed.ops.adam import DeepSpeedCPUAdam
+        return DeepSpeedCPUAdam(params, lr=1e-4).step
     sys.path.insert(0, str(TREE / "bindings/python"))
     import logging
 
     import zfplugin.torch
     logging.disable(logging.WARNING)
-    return zfplugin.torch.ZenFlow([(f"p{i}", p) for i, p in enumerate(params)], lr=1e-4).step
+    return zfplugin.torch.ZenFlow([(f"p{i}", p) for i, p in enumerate(params)], lr=1e-4, config={"host.moments_dtype": kind}).step
 
 
 def serve(kind, dtype, o):
@@ -77,7 +84,8 @@ def serve(kind, dtype, o):
 
 class Arm:
     def __init__(self, name, kind, dtype, library, argv):
-        self.name, self.dtype, self.times = name, dtype, []
+        self.name, self.times = name, []
+        self.moved = moved(dtype, kind) if library else 28
         env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **({"ZFPLUGIN_LIBRARY": library} if library else {})}
         self.process = subprocess.Popen([sys.executable, __file__, *argv, "--serve", f"{kind},{dtype}"], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True, env=env)
@@ -99,7 +107,8 @@ def arms_of(o, argv):
     found = [("torch AdamW fused, fp32", "fused", "float32", None), ("torch AdamW foreach, fp32", "foreach", "float32", None)]
     found += [(f"{name}, fp32", kind, "float32", None) for kind, name in PEERS.items() if find_spec(kind)]
     for name, library in (("plugin", o.library), *([("older plugin", o.old)] if o.old else [])):
-        found += [(f"{name}, {dtype}", "plugin", dtype, os.path.abspath(library)) for dtype in MOVED]
+        found += [(f"{name}, {dtype}" + f", {moments} moments" * (moments != "float32"), moments, dtype, os.path.abspath(library))
+                  for dtype in ("float32", "bfloat16") for moments in MOMENTS]
     arms = [Arm(*arm, argv) for arm in (*found, ("addition in place, fp32", "limit", "float32", None))]
     for arm in arms:
         if math.isnan(arm.nbytes):  # it has said why
@@ -128,13 +137,13 @@ def main():
     rows = [arm.row() for arm in arms]
     limit, fused = rows.pop(), rows[0]
     print(f"{o.tensors} tensors of {o.shape}, {o.threads} threads, {o.rounds} rounds; ns per parameter")
-    print(f"{'':36s}{'wall':>8s}{'least':>8s}{'CPU':>8s}{'x fused':>9s}{'x limit':>9s}{'bytes':>8s}")
+    print(f"{'':44s}{'wall':>8s}{'least':>8s}{'CPU':>8s}{'x fused':>9s}{'x limit':>9s}{'bytes':>8s}")
     for arm, row in zip(arms, rows):
-        floor = limit["wall_ns"] / 12 * (28 if "plugin" not in row["arm"] else MOVED[arm.dtype])
+        floor = limit["wall_ns"] / 12 * arm.moved
         row.update(x_fused=row["wall_ns"] / fused["wall_ns"], x_limit=row["wall_ns"] / floor)
-        print(f"{row['arm']:36s}{row['wall_ns']:8.3f}{row['least_wall_ns']:8.3f}{row['cpu_ns']:8.3f}{row['x_fused']:9.2f}"
+        print(f"{row['arm']:44s}{row['wall_ns']:8.3f}{row['least_wall_ns']:8.3f}{row['cpu_ns']:8.3f}{row['x_fused']:9.2f}"
               f"{row['x_limit']:9.2f}{row['nbytes']:8.2f}")
-    print(f"limit: memory moves {12 / limit['wall_ns']:.1f} GB/s; a step of the plugin moves {MOVED['float32']} bytes per parameter, fused 28")
+    print(f"limit: memory moves {12 / limit['wall_ns']:.1f} GB/s; a step of the plugin moves {moved('float32', 'float32')} bytes per parameter, fused 28")
     if o.json:
         Path(o.json).write_text(json.dumps({"rows": rows, "limit": limit}), encoding="utf-8")
     return 0
