@@ -6,7 +6,7 @@
 # zfplugin::zfplugin is the module itself: for $<TARGET_FILE:zfplugin::zfplugin>, to be opened and not linked.
 # Documents and examples lie under CMAKE_INSTALL_DOCDIR as they lie in the source, so that the links between them hold.
 #
-#   component    what                                                    Debian package (zf_packages.cmake)
+#   component    what                                                    Debian package (cmake/debian)
 #   runtime      libzfplugin.so.0                                        libzfplugin0
 #   dev          headers, loader, CMake and pkg-config files, documents  libzfplugin-dev
 #   mpi          libzf_mpi.so and its header, where MPI was found        libzf-mpi
@@ -115,4 +115,3 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
 install(DIRECTORY bindings/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}/bindings COMPONENT dev
         FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.ini")
 
-include(zf_packages)
