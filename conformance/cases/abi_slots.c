@@ -302,8 +302,9 @@ static void probe_outputs(abi_probe_t *probe) {
 static int is_legal(const char *slot, abi_stage_t stage) {
     if (strcmp(slot, "fence_wait") == 0)
         return 1;
-    if (stage == ABI_RELEASED)
-        return strcmp(slot, "export_params") == 0;
+    if (stage == ABI_RELEASED || strcmp(slot, "resume") == 0)
+        return stage == ABI_RELEASED &&
+               (strcmp(slot, "export_params") == 0 || strcmp(slot, "save") == 0 || strcmp(slot, "resume") == 0);
     return strcmp(slot, "bind_params") == 0 || stage != ABI_CREATED;
 }
 
@@ -316,6 +317,7 @@ static void probe_states(abi_probe_t *probe) {
     for (int stage = ABI_CREATED; stage <= last; stage++) {
         abi_rig_end(&rig);
         abi_rig_describe(&rig, 1);
+        rig.create.flags = strcmp(current->owner, "zf_residency_ext_t") == 0 ? ZF_CREATE_CAP_RELEASE : 0;
         if (!abi_rig_start(&rig, (abi_stage_t)stage) || !fill())
             return;
         snprintf(what, sizeof what, "in state %s", names[stage]);
@@ -352,7 +354,9 @@ void abi_slot_probes(abi_probe_t *probe) {
             abi_probe_run(probe, name, probe_elements);
         if (strstr(current->roles, "out:") || strstr(current->roles, "out?:") || strstr(current->roles, "out~:"))
             abi_probe_run(probe, name, probe_outputs);
-        if (is_core && strncmp(current->roles, "instance", 8) == 0)
+        if (strncmp(current->roles, "instance", 8) == 0 &&
+            (is_core || strcmp(current->owner, "zf_residency_ext_t") == 0 ||
+             strcmp(current->owner, "zf_state_ext_t") == 0))
             abi_probe_run(probe, name, probe_states);
     }
 }

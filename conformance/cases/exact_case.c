@@ -386,7 +386,7 @@ static void draw_manners(zx_case_t *c, int has_queue) {
         mode -= ZX_QUEUE;
     c->mode = (zx_mode_t)mode;
     c->is_async_read = zx_chance(r, 50);
-    c->p_hole = zx_chance(r, 50) ? zx_below(r, 40) : 0;
+    c->p_hole = zx_chance(r, zx_is_long(c) ? 90 : 50) ? zx_below(r, 40) : 0;
     c->p_skip = zx_chance(r, 50) ? zx_below(r, 30) : 0;
     c->p_discard = zx_chance(r, 30) ? 10 : 0;
     c->p_changed = zx_chance(r, 35) ? 12 : 0;

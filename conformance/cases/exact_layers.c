@@ -55,12 +55,31 @@ void zx_run_refuse_layers(zx_run_t *run) {
     }
 }
 
+/* The first stacked parameter from a drawn one on, or that itself. */
+static uint32_t draw_stacked(const zx_run_t *run, zx_rng_t *r) {
+    uint32_t n = run->c->n_params, first = zx_below(r, n), k = 0;
+    while (k < n && (n_layers(run, (first + k) % n) < 2 || !zx_is_trainable(&run->c->params[(first + k) % n])))
+        k++;
+    return (first + k) % n;
+}
+
+/* A range at once, or in two items, the second first. */
+static void say_changed(zx_run_t *run, const zo_range_t *range, uint32_t n_first, uint32_t flags) {
+    zf_param_item_t items[2] = {zx_host_item(&run->host, range->id), zx_host_item(&run->host, range->id)};
+    items[1].first_batch = range->first_batch;
+    items[1].n_batches = n_first;
+    items[0].first_batch = range->first_batch + n_first;
+    items[0].n_batches = range->n_batches - n_first;
+    int is_one = n_first == range->n_batches;
+    zx_host_changed(&run->host, items + is_one, is_one ? 1 : 2, flags);
+}
+
 void zx_run_change_layers(zx_run_t *run) {
     zx_case_t *c = run->c;
     zx_rng_t *r = &run->ranges;
-    uint32_t i = zx_below(r, c->n_params), n = n_layers(run, i);
+    uint32_t i = draw_stacked(run, r), n = n_layers(run, i);
     zo_range_t range = {.id = i};
-    if (!c->p_changed || c->is_ask || n < 2 || !zx_is_trainable(&c->params[i]) || !zx_chance(r, 12))
+    if (!c->p_changed || c->is_ask || n < 2 || !zx_is_trainable(&c->params[i]) || !zx_chance(r, 20))
         return;
     range.first_batch = zx_below(r, n);
     range.n_batches = zx_between(r, 1, n - range.first_batch);
@@ -75,7 +94,9 @@ void zx_run_change_layers(zx_run_t *run) {
     memcpy(values, zo_visible(run->oracle, i), n * nbytes);
     memcpy(values + range.first_batch * nbytes, drawn + range.first_batch * nbytes, range.n_batches * nbytes);
     int is_reset = zx_chance(r, 40);
-    zx_host_overwrite(&run->host, i, &range, values, is_reset);
+    zx_host_sync(&run->host);
+    zx_host_write(&run->host, c->params[i].array, values);
+    say_changed(run, &range, zx_between(r, 1, range.n_batches), is_reset ? ZF_CHANGED_RESET : 0);
     zo_params_changed(run->oracle, &range, values, is_reset);
     zx_count_drawn(run->result, ZX_LAYERS, 1);
     free(values);

@@ -82,7 +82,7 @@ static int load(zx_run_t *run, const zx_change_t *change) {
     zf_state_report_t report = {.struct_size = sizeof report};
     zx_where_t where = {.law = run->c->law, .what = "load", .step = run->host.step, .element = UINT64_MAX};
     draw_store(run, &store);
-    if ((!change->continues || (change->n_missing + change->n_extra > 0)) && (run->c->index + run->n_saves) % 3 == 0 &&
+    if ((change->n_missing + change->n_extra > 0 || (!change->continues && (run->c->index + run->n_saves) % 3 == 0)) &&
         load_in_vain(run, &store, change))
         return -1;
     write_in_vain(run, change);

@@ -69,8 +69,9 @@ static void count_missed(zx_run_t *run) {
 /* That of the case, or one that no norm reaches, or one that the host's norm barely passes: what is expected of a step
  * comes true or not, at random. */
 static void choose_clip_norm(zx_run_t *run, double host_norm) {
-    const double clip_norm = run->c->clip_norm;
-    run->host.clip_norm = clip_norm > 0.0 && !zx_chance(&run->clips, run->p_clip) ? 1e30 : clip_norm;
+    run->host.clip_norm = run->c->clip_norm;
+    if (run->host.clip_norm > 0.0 && !zx_chance(&run->clips, run->p_clip))
+        run->host.clip_norm = zx_chance(&run->clips, 30) ? 0.0 : 1e30;
     if (run->host.clip_norm > 0.0 && run->c->norm_kind && isfinite(host_norm) && zx_chance(&run->clips, 30))
         run->host.clip_norm = host_norm * (1.0 - zx_log_uniform(&run->clips, 0x1p-22, 0x1p-7));
 }

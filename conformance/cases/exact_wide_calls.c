@@ -16,7 +16,9 @@ void zx_wide_announce(zx_run_t *run) {
         return;
     if (zx_chance(&run->wide, 33))
         announce(run);
-    if (run->c->unscale > 0.0 && zx_chance(&run->wide, 15))
+    if (zx_chance(&run->wide, 4)) /* none, which counts as 1, or some again */
+        run->c->unscale = run->c->unscale > 0.0 ? 0.0 : zx_log_uniform(&run->wide, 0x1p-24, 0x1p4);
+    else if (run->c->unscale > 0.0 && zx_chance(&run->wide, 15))
         run->c->unscale = zx_log_uniform(&run->wide, 0x1p-24, 0x1p4);
     else if (run->c->unscale > 0.0 && zx_chance(&run->wide, 25)) /* a little */
         run->c->unscale *= 1.0 + zx_log_uniform(&run->wide, 0x1p-22, 0x1p-7);

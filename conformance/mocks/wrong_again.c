@@ -19,7 +19,6 @@ static zf_rule_callback_t rules[64];
 static int32_t update(void *ctx, const zf_rule_update_t *given) {
     const zf_rule_callback_t *rule = ctx;
     zf_rule_update_t mine = *given;
-    mine.n -= IS(rule_number_behind);
     if (IS(rule_group_zero))
         mine.group = 0;
     int32_t code = rule->update(rule->ctx, &mine);
@@ -74,7 +73,12 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out, zf_
 static zf_grad_item_t pending[MAX_ITEMS]; /* the newest delivery since the last step */
 static uint32_t n_pending;
 static zf_stream_t thread_stream;
-static uint8_t has_total[MAX_ITEMS];
+static uint8_t n_given[MAX_ITEMS];
+
+static int is_too_many(const zf_grad_item_t *item, uint32_t n_before) {
+    return (IS(first_total_counts) && item->flags & ZF_GRAD_TOTAL && n_before) ||
+           (IS(parts_from_17) && item->flags & ZF_GRAD_PART && n_before >= 16);
+}
 
 static zf_status_t grads_ready(zf_instance_t *x, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
                                const zf_stream_t *stream, zf_fence_t *out, zf_error_t *err) {
@@ -90,8 +94,7 @@ static zf_status_t grads_ready(zf_instance_t *x, const zf_grad_item_t *items, ui
             tensors[kept].dl.strides = NULL;
             mine[kept].tensor = &tensors[kept];
         }
-        if (IS(first_total_counts) && items[i].flags & ZF_GRAD_TOTAL && items[i].id < MAX_ITEMS &&
-            has_total[items[i].id]++)
+        if (items[i].id < MAX_ITEMS && is_too_many(&items[i], n_given[items[i].id]++))
             continue;
         kept++;
     }
@@ -146,16 +149,7 @@ static zf_status_t export_params(zf_instance_t *x, const zf_export_item_t *items
 /* ---- steps --------------------------------------------------------------------------------------------------------
  */
 
-static zf_group_hyper_t told[64];
-static uint32_t n_told;
 static zf_step_report_t former, newest;
-
-static zf_status_t announce(zf_instance_t *x, const zf_step_args_t *args, zf_error_t *err) {
-    zf_status_t st = below.announce(x, args, err);
-    if (st >= 0 && args->n_groups <= 64)
-        memcpy(told, args->groups, (n_told = args->n_groups) * sizeof *told);
-    return st;
-}
 
 static void spoil_report(const zf_step_args_t *args, zf_step_report_t *r) {
     if (IS(factor_of_skipped_is_one) && r->has_report && !r->applied)
@@ -165,23 +159,11 @@ static void spoil_report(const zf_step_args_t *args, zf_step_report_t *r) {
 }
 
 static zf_status_t step(zf_instance_t *x, const zf_step_args_t *args, zf_step_report_t *out, zf_error_t *err) {
-    zf_step_args_t mine;
-    zf_group_hyper_t groups[64];
-    if (!args || args->struct_size != sizeof mine || args->elem_size != sizeof *groups || args->n_groups > 64 ||
-        !args->groups)
-        return below.step(x, args, out, err);
-    mine = *args;
-    memcpy(groups, args->groups, args->n_groups * sizeof *groups);
-    mine.groups = groups;
-    for (uint32_t i = 0; IS(betas_as_announced) && i < n_told && i < args->n_groups; i++)
-        groups[i].beta1 = told[i].beta1, groups[i].beta2 = told[i].beta2;
-    if (IS(epoch_with_wait_only) && !(args->flags & ZF_STEP_WAIT))
-        mine.flags &= ~ZF_STEP_EPOCH_END;
-    zf_status_t st = below.step(x, &mine, out, err);
+    zf_status_t st = below.step(x, args, out, err);
     if (st < 0)
         return st;
-    n_told = n_pending = 0;
-    memset(has_total, 0, sizeof has_total);
+    n_pending = 0;
+    memset(n_given, 0, sizeof n_given);
     if (out && out->struct_size == sizeof *out)
         spoil_report(args, out);
     return st;
@@ -205,15 +187,13 @@ void wrong_break_again(zf_plugin_t *table) {
     below = *table;
     if (IS(warnings_as_errors))
         table->create = create;
-    if (IS(rule_number_behind) || IS(rule_group_zero) || IS(rule_failure_lost))
+    if (IS(rule_group_zero) || IS(rule_failure_lost))
         table->bind_params = bind_params;
     table->grads_ready = grads_ready;
     if (IS(change_drops_gradients))
         table->params_changed = params_changed;
     if (IS(export_by_id))
         table->export_params = export_params;
-    if (IS(betas_as_announced))
-        table->announce = announce;
     table->step = step;
     table->poll = poll_once;
 }
@@ -229,8 +209,6 @@ static zf_status_t save(zf_instance_t *x, const zf_state_args_t *args, zf_state_
     if (!args || args->struct_size != sizeof mine)
         return state->save(x, args, out, err);
     mine = *args;
-    if (IS(no_note_is_a_note) && !mine.note)
-        mine.note = "(null)";
     return state->save(x, &mine, out, err);
 }
 
@@ -251,13 +229,6 @@ static zf_status_t load(zf_instance_t *x, const zf_state_args_t *args, zf_state_
 
 static zf_status_t digests(zf_instance_t *x, const zf_tensor_t *const *tensors, uint32_t n, uint64_t *out,
                            zf_error_t *err) {
-    zf_tensor_t mine;
-    const zf_tensor_t *list[] = {&mine};
-    if (IS(digest_strides_lost) && n == 1 && tensors && tensors[0]) {
-        mine = *tensors[0];
-        mine.dl.strides = NULL;
-        return digest->digest(x, list, 1, out, err);
-    }
     zf_status_t st = digest->digest(x, tensors, n, out, err);
     for (uint32_t i = 0; IS(digests_reversed) && st == ZF_OK && i < n / 2; i++) {
         uint64_t kept = out[i];

@@ -31,8 +31,6 @@ static zf_residency_ext_t residency;
 static zf_status_t told(zf_status_t st, zf_error_t *err) {
     if (st < 0 && err && IS(native_lost))
         err->native_code = 0;
-    if (st < 0 && err && IS(native_negative))
-        err->native_code = -err->native_code;
     if (st == ZF_ERR_STORAGE && err && IS(storage_final))
         err->retryable = 0;
     return st;
@@ -41,16 +39,12 @@ static zf_status_t told(zf_status_t st, zf_error_t *err) {
 static void spoil_saved(zf_state_report_t *r) {
     if (IS(saved_bytes_wrong))
         r->nbytes--;
-    if (IS(drain_absurd))
-        r->drain_ns = UINT64_C(1000000000000);
 }
 
 static void spoil_loaded(zf_state_report_t *r) {
     wrong_out_loaded(r->step);
     if (IS(missing_zero))
         r->n_missing = 0;
-    if (IS(extra_zero))
-        r->n_extra = 0;
     if (IS(continues_always_zero))
         r->continues = 0;
 }
@@ -75,8 +69,6 @@ static zf_status_t save(zf_instance_t *instance, const zf_state_args_t *args, zf
     if (!args || args->struct_size != sizeof mine)
         return real_state->save(instance, args, out_report, err);
     mine = *args;
-    if (IS(note_lost))
-        mine.note = NULL;
     if (IS(note_cut) && mine.note && *mine.note && strlen(mine.note) < sizeof cut) {
         strcpy(cut, mine.note);
         cut[strlen(cut) - 1] = '\0';
@@ -104,9 +96,7 @@ static zf_status_t save(zf_instance_t *instance, const zf_state_args_t *args, zf
 
 static zf_status_t load(zf_instance_t *instance, const zf_state_args_t *args, zf_state_report_t *out_report,
                         zf_error_t *err) {
-    wrong_lose(IS(leak_per_load));
-    zf_status_t st = IS(load_ignored) ? real_state->verify(args, out_report, err)
-                                      : told(real_state->load(instance, args, out_report, err), err);
+    zf_status_t st = told(real_state->load(instance, args, out_report, err), err);
     if (st == ZF_OK && out_report && out_report->struct_size == sizeof *out_report)
         spoil_loaded(out_report);
     return st;
@@ -146,20 +136,18 @@ static zf_status_t counter(zf_instance_t *instance, uint32_t i, zf_counter_t *ou
     static const struct {
         int habit;
         const char *name;
-        uint64_t times, by;
-    } wrong[] = {{WRONG_down_halved, "down_grad_nbytes", 1, 2}, {WRONG_publish_halved, "up_publish_nbytes", 1, 2},
-                 {WRONG_reselects_zero, "reselects", 0, 1},     {WRONG_steps_double, "steps", 2, 1},
-                 {WRONG_skipped_zero, "steps_skipped", 0, 1},   {WRONG_closes_zero, "window_closes", 0, 1}};
+        uint64_t by;
+    } wrong[] = {{WRONG_down_halved, "down_grad_nbytes", 2},
+                 {WRONG_skipped_zero, "steps_skipped", UINT64_MAX},
+                 {WRONG_closes_zero, "window_closes", UINT64_MAX}};
     zf_status_t st = real_stats->counter(instance, IS(counter_twice) && i == 1 ? 0 : i, out, err);
     if (st != ZF_OK || out->struct_size != sizeof *out)
         return st;
     for (size_t k = 0; k < sizeof wrong / sizeof wrong[0]; k++)
         if (wrong_habit == wrong[k].habit && strcmp(out->name, wrong[k].name) == 0)
-            out->value = out->value * wrong[k].times / wrong[k].by;
+            out->value /= wrong[k].by;
     if (IS(counter_falls) && strcmp(out->name, "steps") == 0)
         out->value = 1000000 - out->value;
-    if (IS(counter_unit) && strcmp(out->name, "down_grad_nbytes") == 0)
-        out->unit = "ns";
     return st;
 }
 
@@ -175,12 +163,8 @@ static zf_status_t step_record(zf_instance_t *instance, uint64_t step, zf_step_r
     zf_status_t st = real_stats->step_record(instance, IS(record_newest) ? 0 : step, out, err);
     if (st != ZF_OK || out->struct_size != sizeof *out)
         return st;
-    if (IS(record_without_norm))
-        out->grad_norm = 0;
     if (IS(record_time_in_us))
         out->step_ns /= 1000;
-    if (IS(record_applied_always))
-        out->applied = 1, out->skip_reason = 0;
     return st;
 }
 
@@ -232,7 +216,6 @@ static zf_status_t digest_of(zf_instance_t *instance, const zf_tensor_t *const *
 }
 
 static zf_status_t resume(zf_instance_t *instance, const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err) {
-    wrong_lose(IS(leak_per_resume));
     return real_residency->resume(instance, stream, out_done, err);
 }
 

@@ -96,20 +96,14 @@ void wrong_in_create(const zf_host_t *table) {
         start_thread(sleep_on, NULL);
     if (IS(affinity_changed))
         sched_setaffinity(0, sizeof one, &one);
-    if (IS(nice_changed))
-        setpriority(PRIO_PROCESS, 0, 7);
     if (IS(signal_handler))
         install_handler();
     if (IS(sets_env))
         change_environment();
     if (IS(reads_env))
         lost = getenv("OMP_NUM_THREADS");
-    if (IS(reads_env_securely))
-        lost = secure_getenv("LANG");
     if (IS(file_left))
         leave_file("/tmp/zf-wrong");
-    if (IS(file_in_cwd))
-        leave_file("zf-wrong");
     if (IS(leak))
         (void)mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (IS(prints) && write(1, "wrong: ready\n", 13) < 0)
@@ -133,10 +127,7 @@ void wrong_lose(int is_lost) {
         lost = malloc(1000);
 }
 
-void wrong_in_hook(void) {
-    if (IS(slow_hooks))
-        pause_ms(5);
-}
+void wrong_in_hook(void) {}
 
 static void flush_subnormals(void) {
 #if defined(__x86_64__)

@@ -7,8 +7,6 @@
 #include "wrong.h"
 
 void wrong_out_create(zf_create_args_t *args, const char **keys) {
-    if (IS(overrides_lost))
-        args->n_overrides = 0;
     if (IS(last_override_lost) && args->n_overrides > 1)
         args->n_overrides--;
     if (IS(fetch_assumed))
@@ -42,53 +40,33 @@ void wrong_out_hyper(zf_group_hyper_t *h, uint64_t n) {
     cap_hyper(h);
     if (IS(rate_in_fp32))
         h->lr = (double)(float)h->lr;
-    if (IS(decay_every_other) && n % 2)
-        h->weight_decay = 0.0;
-    if (IS(decay_capped) && h->lr * h->weight_decay > 0.01)
-        h->weight_decay = 0.01 / h->lr;
     if (IS(beta1_of_zero_raised) && h->beta1 == 0.0)
         h->beta1 = 0.1;
-    if (IS(rate_warms_up) && n < 3)
-        h->lr *= 0.5;
     if (IS(beta2_after_hundred) && n > 100)
         h->beta2 = fmin(h->beta2, 0.99);
 }
 
 void wrong_out_step(zf_step_args_t *a) {
-    if (IS(unscale_twice_clipped) && a->clip_norm > 0.0 && a->unscale > 0.0)
-        a->unscale *= a->unscale;
     if (IS(clip_of_scaled) && a->unscale > 0.0)
         a->clip_norm *= a->unscale;
-    if (IS(epoch_always))
-        a->flags |= ZF_STEP_EPOCH_END;
     if (IS(wait_lost))
         a->flags &= ~ZF_STEP_WAIT;
 }
 
 zf_status_t wrong_out_stepped(zf_status_t st, zf_step_report_t *r) {
     if (r && st >= 0) {
-        if (IS(factor_always_one))
-            r->clip_factor = 1.0;
         if (IS(first_missing_off) && r->first_missing != ZF_NO_ID)
             r->first_missing++;
-        if (IS(submitted_behind) && r->submitted_step > 0)
-            r->submitted_step--;
         if (IS(skips_said_applied) && r->skip_reason)
             r->applied = 1;
     }
-    if (IS(skipped_as_ok) && st == ZF_SKIPPED)
-        return ZF_OK;
     return IS(submitted_as_ok) && st == ZF_SUBMITTED ? ZF_OK : st;
 }
 
 void wrong_out_values(float *x, size_t n, size_t n_columns) {
-    for (size_t i = 0; i < n && (IS(columns_from_4096) || IS(tiny_flushed) || IS(huge_clamped)); i++) {
-        if (IS(columns_from_4096) && i % n_columns >= 4096)
+    for (size_t i = 0; i < n && IS(columns_from_4096); i++) {
+        if (i % n_columns >= 4096)
             x[i] = 0.0f;
-        if (IS(tiny_flushed) && fabsf(x[i]) < 1e-30f)
-            x[i] = 0.0f;
-        if (IS(huge_clamped) && fabsf(x[i]) > 8.0f && isfinite(x[i]))
-            x[i] = x[i] > 0 ? 8.0f : -8.0f;
     }
 }
 

@@ -44,13 +44,7 @@ static void drop_warning(void *ctx, int32_t level, const char *component, const 
         host.log(ctx, level, component, file, line, msg, len);
 }
 
-static const char *forced_key(void) {
-    return IS(interval_fixed)    ? "zenflow.update_interval=3"
-           : IS(predicts_always) ? "zenflow.predict=off"
-           : IS(warm_up_longer)  ? "zenflow.full_warm_up_rounds=5"
-           : IS(moments_wide)    ? "host.moments_dtype=float32"
-                                 : NULL;
-}
+static const char *forced_key(void) { return IS(moments_wide) ? "host.moments_dtype=float32" : NULL; }
 
 /* A key that is capped, as it is written over the host's text; NULL where that asks for no more. */
 static const char *capped_key(const zf_create_args_t *args) {
@@ -109,8 +103,6 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out, zf_
         mine.overrides = keys;
     }
     wrong_out_create(&mine, keys);
-    if (IS(text_ignored) && mine.config_text_nbytes == 0)
-        mine.config_text = NULL;
     if (IS(warning_lost) && mine.host->log) {
         host = quiet = *mine.host;
         quiet.log = drop_warning;
@@ -129,7 +121,7 @@ static void destroy(zf_instance_t *instance, const zf_destroy_args_t *args) {
 static void spoil_decl(zf_param_decl_t *d) {
     uint32_t lost = IS(frozen_trained) ? ZF_PARAM_FROZEN : IS(norm_lost) ? ZF_PARAM_NOT_IN_NORM : 0;
     d->flags &= ~lost;
-    if ((IS(never_lost) && d->home == ZF_HOME_HOST) || (IS(always_lost) && d->home == ZF_HOME_RESIDENT))
+    if (IS(never_lost) && d->home == ZF_HOME_HOST)
         d->home = ZF_HOME_PLUGIN;
     if (IS(rows_lost))
         d->channels = ZF_CHANNELS_COLUMNS;
@@ -140,8 +132,6 @@ static void spoil_decl(zf_param_decl_t *d) {
 static void spoil_report_of_bind(zf_bind_report_t *l) {
     if (IS(layout_elems))
         l->n_elems++;
-    if (IS(layout_halved))
-        l->host_nbytes /= 2;
 }
 
 static int has_empty(const zf_param_decl_t *decls, uint32_t n) {
@@ -191,8 +181,6 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *ar
     if (!args || args->struct_size != sizeof mine || args->decl_size != sizeof *decls || args->n_decls > MAX_PARAMS ||
         !args->decls)
         return wrong_told("bind_params", real->bind_params(instance, args, out_ids, out_report, err), err);
-    if (IS(second_bind_ignored) && instance == bound && bound)
-        return ZF_OK;
     bound = instance;
     mine = *args;
     mine.decls = decls;
@@ -205,7 +193,6 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *ar
     }
     zf_status_t st = wrong_told("bind_params", real->bind_params(instance, &mine, out_ids, out_report, err), err);
     wrong_in_bind();
-    wrong_lose(IS(leak_per_bind));
     if (st < 0)
         return st;
     if (IS(empty_refused) && has_empty(decls, mine.n_decls))
@@ -218,13 +205,12 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *ar
 
 static zf_status_t params_changed(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                                   uint32_t flags, zf_error_t *err) {
-    if (IS(changed_ignored) || (IS(all_changed_ignored) && instance && !items))
+    if (IS(all_changed_ignored) && instance && !items)
         return ZF_OK;
     if (IS(elem_taken) && elem_size == 0)
         elem_size = sizeof *items;
     if (IS(changed_first) && n > 1)
         n = 1;
-    wrong_lose(IS(leak_per_change));
     if (IS(changed_resets))
         flags |= ZF_CHANGED_RESET;
     if (IS(reset_lost))
@@ -251,6 +237,8 @@ static void spoil_values(const zf_tensor_t *t) {
     size_t n = elements(t);
     if (IS(last_of_large) && n > LARGE)
         x[n - 1] = 0.0f;
+    if (IS(elements_of_24_bits) && n > 1 << 24)
+        memset(&x[1 << 24], 0, (n - (1 << 24)) * sizeof *x);
     if (IS(nan_hidden) && isnan(x[n - 1]))
         x[n - 1] = 0.0f;
     wrong_out_values(x, n, t->dl.ndim == 2 ? (size_t)t->dl.shape[1] : 1);
@@ -258,10 +246,7 @@ static void spoil_values(const zf_tensor_t *t) {
         memset(&x[i], 0, 2); /* the lower half */
 }
 
-static int is_dropped(const zf_grad_item_t *item) {
-    return (IS(params_from_256) && item->id >= 256) || (IS(params_from_512) && item->id >= 512) ||
-           (IS(last_param) && item->id > 0);
-}
+static int is_dropped(const zf_grad_item_t *item) { return IS(params_from_512) && item->id >= 512; }
 
 static void spoil_item(zf_grad_item_t *item, const zf_stream_t *stream) {
     wrong_out_item(item);
@@ -311,21 +296,11 @@ static int is_announced, n_discards; /* ... in a row */
 
 static void spoil_hyper(zf_group_hyper_t *h, const zf_group_hyper_t *first) {
     h->lr *= (double)wrong_rate();
-    if (IS(group_0))
-        *h = *first;
-    if (IS(lr_off))
-        h->lr *= 1.0 + 1e-6;
     if (IS(beta1_off))
         h->beta1 = h->beta1 > 0 ? (double)nextafterf((float)h->beta1, 0.0f) : h->beta1;
-    if (IS(beta2_off))
-        h->beta2 *= 1.0 - 1e-6;
-    if (IS(eps_off))
-        h->eps *= 2.0;
     if (IS(decay_off))
         h->weight_decay = 0.0;
-    if (IS(beta1_late) && n_steps > 500)
-        h->beta1 *= 0.99;
-    if ((IS(lr_late) && n_steps > 1000) || (IS(lr_very_late) && n_steps > 3000))
+    if (IS(lr_very_late) && n_steps > 3000)
         h->lr *= 1.01;
     if (IS(moments_swap))
         h->beta1 = first->beta2, h->beta2 = first->beta1;
@@ -339,8 +314,6 @@ static void spoil_step(zf_step_args_t *a) {
         a->unscale = 0.0;
     if (IS(clip_lost))
         a->clip_norm = 0.0;
-    if (IS(clip_double))
-        a->clip_norm *= 2.0;
     if (IS(host_norm_lost))
         a->host_norm = NULL;
     if (IS(unscale_floored) && a->unscale > 0.0)
@@ -355,8 +328,6 @@ static void spoil_step(zf_step_args_t *a) {
 }
 
 static void spoil_report(zf_step_report_t *r) {
-    if (IS(norm_wrong))
-        r->grad_norm *= 0.5;
     if (IS(norm_ulp))
         r->grad_norm = nextafter(r->grad_norm, INFINITY);
     if (IS(nan_named_last) && r->nonfinite_param != ZF_NO_ID)
@@ -453,12 +424,10 @@ static zf_status_t param_fetch(zf_instance_t *instance, const zf_param_item_t *i
         n = 1;
     if (IS(fetches_all) && n > 0)
         st = real->param_fetch(instance, NULL, 0, elem_size, stream, NULL, NULL);
-    if (!IS(fetch_nothing))
-        st = wrong_told("param_fetch", real->param_fetch(instance, items, n, elem_size, stream, out_ready, err), err);
-    wrong_lose(IS(leak_per_fetch));
+    st = wrong_told("param_fetch", real->param_fetch(instance, items, n, elem_size, stream, out_ready, err), err);
     if (IS(fetch_waits) && st >= 0 && out_ready)
         real->fence_wait(instance, out_ready, UINT64_C(60000000000), NULL);
-    if ((IS(fetch_nothing) || IS(fetched_at_once)) && st >= 0 && out_ready)
+    if (IS(fetched_at_once) && st >= 0 && out_ready)
         out_ready->kind = ZF_FENCE_NONE;
     if (IS(fence_kind_new) && st >= 0 && out_ready)
         out_ready->kind = ZF_FENCE_HOST_COUNTER + 1;
@@ -500,7 +469,6 @@ static zf_status_t quiesce(zf_instance_t *instance, const zf_quiesce_args_t *arg
         mine.mode = ZF_QUIESCE_FLUSH;
     else if (args && IS(quiesce_deadline_lost) && args->struct_size == sizeof mine)
         mine = *args, mine.deadline_ms = 0;
-    wrong_lose(IS(leak_per_quiesce));
     zf_status_t st = wrong_told("quiesce", real->quiesce(instance, mine.mode ? &mine : args, err), err);
     if (IS(timeout_final) && st == ZF_ERR_TIMEOUT && err)
         err->retryable = 0;
@@ -512,7 +480,6 @@ static zf_status_t export_params(zf_instance_t *instance, const zf_export_item_t
     if (IS(export_first_only) && n > 1)
         n = 1;
     zf_status_t st = wrong_told("export_params", real->export_params(instance, items, n, elem_size, err), err);
-    wrong_lose(st < 0 ? IS(leak_per_refusal) : IS(leak_per_export));
     for (uint32_t i = 0; IS(export_visible) && st == ZF_OK && i < n; i++)
         for (uint64_t k = 0; k < items[i].dst_nbytes / 4; k++)
             memset(&items[i].dst[k], 0, visible[items[i].id].is_bf16 ? 2 : 0); /* what bf16 shows */

@@ -18,20 +18,6 @@ static zf_stream_t thread_stream = {
 /* ---- create ------------------------------------------------------------------------------------------------------ */
 
 static pthread_t creator;
-static zf_host_t talker;
-
-static void log_with_end(void *ctx, int32_t level, const char *component, const char *file, int32_t line,
-                         const char *msg, uint64_t len) {
-    char text[4200];
-    snprintf(text, sizeof text, "%.*s\n", (int)(len < 4000 ? len : 4000), msg);
-    talker.log(ctx, level, component, file, line, text, strlen(text));
-}
-
-static void log_without_component(void *ctx, int32_t level, const char *component, const char *file, int32_t line,
-                                  const char *msg, uint64_t len) {
-    (void)component;
-    talker.log(ctx, level, NULL, file, line, msg, len);
-}
 
 static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out, zf_error_t *err) {
     zf_create_args_t mine;
@@ -45,11 +31,6 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out, zf_
         mine.config_text_nbytes = 0;
     if (IS(overrides_of_text_only) && mine.config_path)
         mine.n_overrides = 0;
-    if ((IS(log_line_end) || IS(log_nameless)) && mine.host->log) {
-        host = talker = *mine.host;
-        host.log = IS(log_line_end) ? log_with_end : log_without_component;
-        mine.host = &host;
-    }
     return below.create(&mine, out, err);
 }
 
@@ -106,8 +87,6 @@ static int has_gradients;
 static void spoil(zf_grad_item_t *item, zf_tensor_t *tensor) {
     if (IS(reads_late) && !(item->flags & ZF_GRAD_LENT))
         item->flags |= ZF_GRAD_ASYNC_READ;
-    if (IS(replace_is_total) && item->flags & ZF_GRAD_REPLACE)
-        item->flags = (item->flags & ~(ZF_GRAD_REPLACE | ZF_GRAD_PART)) | ZF_GRAD_TOTAL;
     if (IS(gradient_offset_lost) && item->tensor && item->tensor->struct_size == sizeof *tensor) {
         *tensor = *item->tensor;
         tensor->dl.byte_offset = 0;
@@ -133,25 +112,7 @@ static zf_status_t grads_ready(zf_instance_t *x, const zf_grad_item_t *items, ui
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
-static struct {
-    double clip_norm, unscale;
-    int is_there;
-} told;
-static zf_status_t announce(zf_instance_t *x, const zf_step_args_t *args, zf_error_t *err) {
-    zf_status_t st = below.announce(x, args, err);
-    if (st >= 0)
-        told.clip_norm = args->clip_norm, told.unscale = args->unscale, told.is_there = 1;
-    return st;
-}
-
-static void spoil_step(zf_step_args_t *a, double *norm, zf_group_hyper_t *groups) {
-    if (IS(clip_as_announced) && told.is_there)
-        a->clip_norm = told.clip_norm;
-    if (IS(unscale_as_announced) && told.is_there)
-        a->unscale = told.unscale;
-    told.is_there = 0;
-    if (IS(host_norm_in_fp32) && a->host_norm)
-        *norm = (double)(float)*a->host_norm, a->host_norm = norm;
+static void spoil_step(zf_step_args_t *a, zf_group_hyper_t *groups) {
     if (IS(epoch_of_discard_lost) && a->flags & ZF_STEP_DISCARD)
         a->flags &= ~ZF_STEP_EPOCH_END;
     for (uint32_t i = 0; IS(rate_of_zero_raised) && a->groups && i < a->n_groups && i < 64; i++) {
@@ -176,13 +137,12 @@ static void spoil_report(zf_step_report_t *r) {
 static zf_status_t step(zf_instance_t *x, const zf_step_args_t *args, zf_step_report_t *out, zf_error_t *err) {
     zf_step_args_t mine;
     zf_group_hyper_t groups[64];
-    double norm;
     if (!args || args->struct_size != sizeof mine || args->elem_size != sizeof *groups)
         return below.step(x, args, out, err);
     if (IS(of_one_thread) && !pthread_equal(creator, pthread_self()))
         return wrong_refuse(err, ZF_ERR_STATE);
     mine = *args;
-    spoil_step(&mine, &norm, groups);
+    spoil_step(&mine, groups);
     zf_status_t st = below.step(x, &mine, out, err);
     if (st < 0)
         return st;
@@ -199,10 +159,6 @@ static zf_status_t poll_never(zf_instance_t *x, zf_step_report_t *out, zf_error_
 }
 
 /* ---- rest -------------------------------------------------------------------------------------------------------- */
-
-static zf_status_t fence_wait(zf_instance_t *x, const zf_fence_t *fence, uint64_t timeout_ns, zf_error_t *err) {
-    return below.fence_wait(x, fence, timeout_ns ? timeout_ns : UINT64_C(60000000000), err);
-}
 
 static zf_status_t quiesce(zf_instance_t *x, const zf_quiesce_args_t *args, zf_error_t *err) {
     static const zf_group_hyper_t any[64] = {{.struct_size = sizeof *any}};
@@ -245,14 +201,11 @@ void wrong_break_sentence(zf_plugin_t *table) {
         table->params_changed = params_changed;
     if (IS(export_flushes))
         table->export_params = export_params;
-    if (IS(reads_late) || IS(replace_is_total) || IS(gradient_offset_lost) || IS(of_one_thread) || IS(rest_discards))
+    if (IS(reads_late) || IS(gradient_offset_lost) || IS(of_one_thread) || IS(rest_discards))
         table->grads_ready = grads_ready;
-    table->announce = IS(clip_as_announced) || IS(unscale_as_announced) ? announce : table->announce;
     table->step = step;
     if (IS(poll_never_done))
         table->poll = poll_never;
-    if (IS(fence_of_zero_waits))
-        table->fence_wait = fence_wait;
     if (IS(rest_discards) || IS(deadline_of_zero_is_short))
         table->quiesce = quiesce;
     if (IS(describes_old_abi))

@@ -68,12 +68,6 @@ static zf_status_t save(zf_instance_t *x, const zf_state_args_t *args, zf_state_
 }
 
 static zf_status_t load(zf_instance_t *x, const zf_state_args_t *args, zf_state_report_t *out, zf_error_t *err) {
-    zf_state_args_t mine;
-    if (IS(always_partial) && args && args->struct_size == sizeof mine) {
-        mine = *args;
-        mine.flags |= ZF_STATE_PARTIAL;
-        return state->load(x, &mine, out, err);
-    }
     zf_status_t st = state->load(x, args, out, err);
     if (IS(note_length_lost) && st == ZF_OK && out && out->struct_size == sizeof *out)
         out->note_nbytes = 0;

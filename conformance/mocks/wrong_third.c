@@ -16,8 +16,7 @@ static void log_less(void *ctx, int32_t level, const char *component, const char
     char text[2000];
     snprintf(text, sizeof text, "%.*s", (int)(len < 1900 ? len : 1900), msg);
     if ((IS(idle_key_unsaid) && strstr(text, "effect")) ||
-        (IS(lost_updates_unsaid) && strstr(text, "ZF_DESTROY_FLUSH")) ||
-        (IS(flags_of_destroy_unsaid) && strstr(text, "flag")))
+        (IS(lost_updates_unsaid) && strstr(text, "ZF_DESTROY_FLUSH")))
         return;
     talker.log(ctx, level, component, file, line, msg, len);
 }

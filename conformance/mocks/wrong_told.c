@@ -20,20 +20,18 @@ static const struct {
     {WRONG_flags_ignored, NULL, ZF_ERR_UNSUPPORTED_FIELD, "flags"},
     {WRONG_reserved_taken, NULL, ZF_ERR_UNSUPPORTED_FIELD, "reserved0"},
     {WRONG_chain_ignored, NULL, ZF_ERR_UNSUPPORTED_FIELD, "next"},
-    {WRONG_rule_ignored, "bind_params", ZF_ERR_UNSUPPORTED_FIELD, "rule = "},
-    {WRONG_home_ignored, "bind_params", ZF_ERR_UNSUPPORTED_FIELD, "home = "},
     {WRONG_handle_taken, NULL, ZF_ERR_ARGUMENT, "is not a queue"},
     {WRONG_strides_ignored, "bind_params", ZF_ERR_SHAPE, "overlap"},
     {WRONG_announced_late, "announce", ZF_ERR_STATE, NULL},
     {WRONG_config_ignored, "create", ZF_ERR_CONFIG, "has no key"},
     {WRONG_capture_taken, NULL, ZF_ERR_CAPTURE, NULL},
-    {WRONG_name_lines, "bind_params", ZF_ERR_PARAM, "control character"},
     {WRONG_names_ignored, "bind_params", ZF_ERR_PARAM, "same name"},
     {WRONG_numbers_ignored, "step", ZF_ERR_ARGUMENT, "beta1"},
     {WRONG_nan_bound, "bind_params", ZF_ERR_NONFINITE, NULL},
     {WRONG_nan_changed, "params_changed", ZF_ERR_NONFINITE, NULL},
     {WRONG_own_gradient, "grads_ready", ZF_ERR_PARAM, NULL},
     {WRONG_ranges_ignored, NULL, ZF_ERR_SHAPE, "matrices"},
+    {WRONG_open_range_taken, "params_changed", ZF_ERR_STATE, "open window"},
     {WRONG_memory_twice, "bind_params", ZF_ERR_PARAM, "another live instance"},
 };
 
@@ -55,6 +53,8 @@ static void spoil_record(zf_error_t *err) {
         err->scope = ZF_SCOPE_INSTANCE;
     if (IS(retryable_wrong))
         err->retryable = 1;
+    if (IS(native_of_nothing))
+        err->native_code = 2;
     if (IS(silent))
         err->message[0] = '\0';
     if (IS(wrong_status))
