@@ -38,6 +38,14 @@ static void write_one(zx_run_t *run, uint32_t i, int is_reset) {
     free(values);
 }
 
+/* A parameter by its own name, or by that of one that is tied to it. */
+static uint32_t name_for(zx_run_t *run, uint32_t i) {
+    for (uint32_t k = 0; k < run->c->n_params; k++)
+        if (run->c->params[k].flags & ZF_PARAM_TIED && run->c->params[k].tied_to == i && zx_chance(&run->wide, 60))
+            return k;
+    return i;
+}
+
 int zx_wide_change(zx_run_t *run) {
     zx_case_t *c = run->c;
     zf_param_item_t items[ZX_MAX_PARAMS];
@@ -52,7 +60,7 @@ int zx_wide_change(zx_run_t *run) {
     for (uint32_t i = 0; i < n; i++)
         write_one(run, list[i], is_reset);
     for (uint32_t i = 0; i < n; i++)
-        items[i] = zx_host_item(&run->host, list[i]);
+        items[i] = zx_host_item(&run->host, name_for(run, list[i]));
     if (n > 0)
         zx_host_changed(&run->host, items, n, is_reset ? ZF_CHANGED_RESET : 0);
     return 1;
