@@ -195,7 +195,7 @@ void wrong_break_again(zf_plugin_t *table) {
     if (IS(export_by_id))
         table->export_params = export_params;
     table->step = step;
-    table->poll = poll_once;
+    table->poll = table->poll ? poll_once : NULL;
 }
 
 /* ---- zf.state/1, zf.digest/0 --------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ static const char *const names[N_WRONG] = {
 #undef WRONG
 };
 
-enum { MAX_GROUPS = 64, MAX_PARAMS = 2048, MAX_OVERRIDES = 32, LARGE = 1 << 20 };
+enum { MAX_GROUPS = 64, MAX_PARAMS = 8192, MAX_OVERRIDES = 32, LARGE = 1 << 20 };
 
 int wrong_habit;
 static const zf_plugin_t *real; /* written once, before a table is handed out */

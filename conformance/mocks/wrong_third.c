@@ -26,7 +26,7 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out, zf_
     zf_host_t host;
     has_ended = 0;
     if (!args || args->struct_size != sizeof mine || !args->host || args->host->struct_size != sizeof host ||
-        !args->host->log)
+        !args->host->log || !(IS(idle_key_unsaid) || IS(lost_updates_unsaid)))
         return below.create(args, out, err);
     mine = *args;
     host = talker = *mine.host;

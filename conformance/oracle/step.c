@@ -349,7 +349,10 @@ void zo_params_changed(zo_t *o, const zo_range_t *range, const void *visible, in
     for (uint32_t i = 0; i < o->n_matrices; i++)
         if (!is_within(o, &o->matrices[i], range))
             fetch(o, &o->matrices[i]);
-    zo_overwrite(o, range->id, visible);
+    uint64_t size = zo_dtype_nbytes(p->decl.dtype), n = p->n_elems ? p->n_elems / zo_n_batch(&p->decl) : 0;
+    uint64_t first = range->first_batch * n, end = range->n_batches ? first + range->n_batches * n : p->n_elems;
+    if (end > first)
+        memcpy((char *)p->visible + first * size, (const char *)visible + first * size, (end - first) * size);
     zo_accept(o, range->id);
     p->is_behind = 0;
     for (uint32_t i = 0; i < o->n_matrices; i++)
