@@ -208,9 +208,11 @@ def keys_of(plan, row):
         yield f"\n[shard]\nstage = {plan.stage}"
     if way.name == "streamed":
         yield "# PyTorch: fully_shard(..., offload_policy=CPUOffloadPolicy())"
-    elif way.fetches or way.name == "released":
-        said = ["fetch=True"] * way.fetches + ["release_gradients=True"] * (way.name == "released")
+    elif options.device == "cuda":
+        said = ['device="cuda"'] + ["fetch=True"] * way.fetches + ["release_gradients=True"] * (way.name == "released")
         yield f"# PyTorch: ZenFlow(..., {', '.join(said)})"
+        more = "" if way.fetches else f", and {gib(plan.model.nbytes):.1f} GiB more on the host, for a copy of the weights"
+        yield f"# without device= torch carries gradients and values: no state on the card{more}"
 
 
 def choice_of(plan, max_stall):
