@@ -279,14 +279,14 @@ zf_status_t zfi_create(const zf_create_args_t *given, zf_instance_t **out, zf_er
 
 /* ---- bind -------------------------------------------------------------------------------------------------------- */
 
-/* Instances share workers where none waits for another one's replays: no rank exchanges, and no value waits for the
- * host's next step. */
+/* Instances share workers where the configuration leaves their number to us and none waits for another one's replays:
+ * no rank exchanges, and no value waits for the host's next step. */
 static zf_status_t hire(zfi_engine_t *engine, const zfi_config_t *config, zf_error_t *err) {
     const zfi_policy_t *policy = &engine->policy;
     uint32_t n = policy->is_whole ? 0 : zfi_workers_count(config); /* else there never is anything to replay */
-    int is_shared = n && !policy->selects && policy->interval == 1 && policy->lag == 0 && !zfi_has_peers(engine);
+    int waits_for_none = !policy->selects && policy->interval == 1 && policy->lag == 0 && !zfi_has_peers(engine);
     engine->n_workers = n;
-    return zfi_workers_hire(config, is_shared, n, &engine->team, err);
+    return zfi_team_get(n, n && waits_for_none && !config->threads, &engine->team, err);
 }
 
 static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_error_t *err) {

@@ -75,11 +75,6 @@ uint32_t zfi_workers_count(const zfi_config_t *config) {
     return cores > 1 ? cores - 1 : 1;
 }
 
-zf_status_t zfi_workers_hire(const zfi_config_t *config, int is_shared, uint32_t n, struct zfi_team **out,
-                             zf_error_t *err) {
-    return zfi_team_get(n, is_shared && !config->threads, out, err);
-}
-
 static task_t task_now(const zfi_workers_t *workers) {
     if (workers->shared.fn)
         return TO_HELP;

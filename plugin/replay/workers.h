@@ -8,12 +8,6 @@
  * cores that the process may use (affinity mask, cgroup quota), less one for the trainer; at least one. */
 uint32_t zfi_workers_count(const zfi_config_t *config);
 
-/* [control] n threads (team.h), with cores as far as there are any. is_shared: of all such instances of the process,
- * where the configuration leaves their number to us; none of these may wait for another one's replays. They are given
- * back with zfi_team_put. ZF_ERR_MEMORY where a thread cannot be started: none is left running. */
-zf_status_t zfi_workers_hire(const zfi_config_t *config, int is_shared, uint32_t n, struct zfi_team **out,
-                             zf_error_t *err);
-
 /* [control] From now on the engine's n workers work for these; early: what they may do before a step closes, or NULL.
  */
 zf_status_t zfi_workers_start(const zfi_replays_t *replays, struct zfi_early *early, uint32_t n,

@@ -19,10 +19,6 @@
 #include "step/guard.h"
 #include "step/updater.h"
 
-zf_status_t zfi_run_read_masters(zfi_run_t *run) {
-    return zfi_exchange_read_masters(&run->state);
-}
-
 /* Inf and NaN are refused where they come from; in training they would only be noticed as a diverged loss. */
 static zf_status_t read_masters(zfi_run_t *run, const char *origin, zf_error_t *err) {
     zf_status_t st = zfi_exchange_first_masters(&run->state, origin, err);

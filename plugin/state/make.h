@@ -14,6 +14,3 @@ zf_status_t zfi_run_new(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_pa
                         const char *origin, zfi_run_t **out, zf_error_t *err);
 /* [control] Everything else is idle. NULL is legal. */
 void zfi_run_free(zfi_run_t *run);
-
-/* [control] Masters := visible values. */
-zf_status_t zfi_run_read_masters(zfi_run_t *run);

@@ -195,7 +195,7 @@ static void begin_again(zfi_run_t *run) {
     zfi_publish_keep_all(&run->publishing);
     run->clock.n_applied = run->clock.n_skipped = 0;
     zfi_window_start(&run->windows);
-    zfi_run_read_masters(run);
+    zfi_exchange_read_masters(&run->state);
 }
 
 void zfi_replace_cancel(zfi_replacement_t *replacement, const zf_error_t *err) {
