@@ -84,7 +84,7 @@ start_tests() {
     shift 2
     { ctest --test-dir "build/$name" -j "$side_by_side" --output-on-failure --no-tests=error "$@"; echo "status $?"; } \
         >"build/$name/ctest.out" 2>&1 &
-    eval "tests_of_$name=$!"
+    echo $! >"build/$name/ctest.pid"
 }
 
 # end_tests NAME
@@ -94,9 +94,7 @@ end_tests() {
     name=$1
     out=build/$name/ctest.out
     say "$name: testing"
-    eval "pid=\$tests_of_$name"
-    # shellcheck disable=SC2154 # eval gives it
-    tail -n +1 -f --pid="$pid" "$out" | grep -v '^status '
+    tail -n +1 -f --pid="$(cat "build/$name/ctest.pid")" "$out" | grep -v '^status '
     status=$(sed -n 's/^status //p' "$out" | tail -n 1)
     # "  3/10 Test  #7: name ...........   Passed    0.01 sec", or ***Skipped, ***Failed, ***Timeout, ***Exception: ...
     line='^ *[0-9]*/[0-9]* Test *#[0-9]*: '
@@ -154,23 +152,14 @@ outcome() {
 }
 
 # start_later NAME CTEST-ARGUMENT...: the tests of what was built later, half as many side by side as there are processors and one,
-# since another build's run beside them
+# since another build's run beside them. Adds to $begun.
+begun=
 start_later() {
-    if outcome "$1"; then
-        name=$1
-        shift
-        start_tests "$name" "$((jobs / 2 + 1))" "$@"
-    else
-        failed=$((failed + 1))
-        eval "tests_of_$1="
-    fi
-}
-
-# end_later NAME...
-end_later() {
-    for name in "$@"; do
-        eval "[ -z \"\$tests_of_$name\" ]" || end_tests "$name"
-    done
+    outcome "$1" || { failed=$((failed + 1)); return; }
+    begun="$begun $1"
+    name=$1
+    shift
+    start_tests "$name" "$((jobs / 2 + 1))" "$@"
 }
 
 finish() {
@@ -258,7 +247,9 @@ fi
 sanitizers
 start_later asan -LE '^(slow|nosan)$'
 start_later tsan -LE '^(slow|nosan|serial)$'
-end_later asan tsan
+for name in $begun; do
+    end_tests "$name"
+done
 outcome tidy
 count $?
 finish
