@@ -25,14 +25,14 @@ value='law [1256]: step [0-9]*, parameter layer[0-9]*\.[a-z]*, [a-z]*\[[0-9]*\]:
 expect nothing 0 'conforms$' --cases 60
 expect stateless 0 '^3 .* skipped: the plugin has no zf.state/1' --cases 16
 expect stateless 77 'skipped: the plugin has no zf.state/1' --law 4 --cases 2
-expect lr_off 1 "$value" --cases 40
+expect beta1_off 1 "$value" --cases 40
 expect gap 1 'bytes beside its elements were overwritten' --cases 40
 expect norm_ulp 1 'report.grad_norm: expected' --cases 40
 expect crash 1 'the process ended by signal' --cases 4
 expect hang 1 'no answer within 2 s' --cases 2 --deadline 2 --jobs 1
 
 # The command that a failure prints repeats it, and nothing else.
-export ZF_WRONG=lr_off
+export ZF_WRONG=beta1_off
 first=$("$conform" exact --plugin "$wrong" --cases 40 --jobs 1 --max-failures 1)
 repeat=$(echo "$first" | sed -n 's/^ *repeat: zf-conform //p')
 # shellcheck disable=SC2086 # a list of words
