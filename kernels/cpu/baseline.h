@@ -144,7 +144,7 @@ static ALWAYS_INLINE vd vd_upper(vf x) { return (vd){x[2], x[3]}; }
 static ALWAYS_INLINE vu vu_where(vu a, uint32_t bits, vu x) { return (vu)((a & bits) != 0) & x; }
 
 static ALWAYS_INLINE vu vu_if_nan(vf x, vu then, vu otherwise) {
-    const vu is_nan = (vu)(x != x);
+    const vu is_nan = (vu)((vi)((vu)x & 0x7FFFFFFFU) > 0x7F800000);
     return (is_nan & then) | (~is_nan & otherwise);
 }
 
