@@ -225,14 +225,12 @@ void zfi_early_drop(zfi_early_t *early) {
 
 /* ---- the workers ------------------------------------------------------------------------------------------------- */
 
-static uint64_t visible_nbytes(const zfi_chunk_t *chunk) { return chunk->n_elems * zfi_dtype_nbytes(chunk->dtype); }
-
 static int has_room(const zfi_early_t *early, uint32_t spare, uint32_t chunk) {
     const zfi_chunk_state_t *room = &early->of->host->spares[spare];
     const zfi_chunk_t *need = &early->of->plan->chunks[chunk];
     return room->n_room >= need->n_elems && room->m_room >= zfi_moment_nbytes(need->moments, ZFI_M, need->n_elems) &&
            room->v_room >= zfi_moment_nbytes(need->moments, ZFI_V, need->n_elems) &&
-           room->visible_room >= visible_nbytes(need);
+           room->visible_room >= need->n_elems * zfi_dtype_nbytes(need->dtype);
 }
 
 /* The place in the list of the smallest spare with room for a chunk, or n_free. */
@@ -409,20 +407,9 @@ static void exchange(zfi_chunk_state_t *chunk, zfi_chunk_state_t *spare) {
     *spare = was;
 }
 
-/* Copies the values of a confirmed replay to where they go up from, and gives its spare back. Without the lock: nobody
- * else has the spare. */
-static void take_values(zfi_early_t *early, uint32_t number, uint32_t spare, unsigned char *visible) {
-    const zfi_chunk_t *chunk = &early->of->plan->chunks[number];
-    memcpy(visible, early->of->host->spares[spare].visible, visible_nbytes(chunk));
-    pthread_mutex_lock(&early->lock);
-    early->free[early->n_free++] = spare;
-    pthread_mutex_unlock(&early->lock);
-}
-
-int zfi_early_take(zfi_early_t *early, const zfi_close_t *close, uint32_t chunk, unsigned char *visible,
+int zfi_early_take(zfi_early_t *early, const zfi_close_t *close, uint32_t chunk, uint32_t *out_spare,
                    zfi_replayed_t *out) {
     int is_taken = 0;
-    uint32_t spare = 0;
     if (!early)
         return 0;
     result_t *result = &early->results[chunk];
@@ -433,15 +420,19 @@ int zfi_early_take(zfi_early_t *early, const zfi_close_t *close, uint32_t chunk,
     if (is_taken) {
         exchange(&early->of->host->chunks[chunk], &early->of->host->spares[result->spare]);
         *out = result->replayed;
+        *out_spare = result->spare;
         result->phase = NOTHING;
-        spare = result->spare;
         early->n_taken++;
         atomic_fetch_add(&early->of->engine->count.early_taken, 1);
     } else if (result->phase == DONE) {
         lose(early, result);
     }
     pthread_mutex_unlock(&early->lock);
-    if (is_taken)
-        take_values(early, chunk, spare, visible);
     return is_taken;
+}
+
+void zfi_early_give_back(zfi_early_t *early, uint32_t spare) {
+    pthread_mutex_lock(&early->lock);
+    early->free[early->n_free++] = spare;
+    pthread_mutex_unlock(&early->lock);
 }

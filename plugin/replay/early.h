@@ -5,7 +5,7 @@
  * step's hyper-parameters and unscale, as announced or as in the step before (row->hyper holds them), a clip factor of
  * 1, a step that is not skipped. Such a replay reads the chunk's state and writes a spare, with the values to publish.
  * When the close's own job comes, and all is as expected, the spare and the chunk exchange places, and the values are
- * copied to where the close's go. Else the spare is given back and the job replays the chunk. So bits never depend on
+ * copied from the spare to where the close's go. Else the spare is given back and the job replays the chunk. So bits never depend on
  * whether a replay was early, and nothing is undone.
  *
  *   host thread   begin(t) .. final(parameter) .. sent(arrival) ..    drop() where anything else touches the state
@@ -49,6 +49,9 @@ int zfi_early_has_work(zfi_early_t *early);
 /* [own threads] Replays one chunk, if there still is one when its gradients have arrived. */
 void zfi_early_run(zfi_early_t *early);
 /* [own threads] The job of a chunk's close, whose scalars are known: waits for a replay of it that is under way. 1: it
- * is done, hs.chunks has the new state, `visible` the values to publish, and *out what it counts. */
-int zfi_early_take(zfi_early_t *early, const zfi_close_t *close, uint32_t chunk, unsigned char *visible,
+ * is done, hs.chunks has the new state, hs.spares[*out_spare] the values to publish, and *out what it counts. The spare
+ * is the caller's until it gives it back. */
+int zfi_early_take(zfi_early_t *early, const zfi_close_t *close, uint32_t chunk, uint32_t *out_spare,
                    zfi_replayed_t *out);
+/* [own threads] Its values have been copied. */
+void zfi_early_give_back(zfi_early_t *early, uint32_t spare);

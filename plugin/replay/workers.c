@@ -146,15 +146,16 @@ static void poison_nonfinite(const zfi_replays_t *of, const zfi_close_t *close, 
     zfi_poison(of->engine, &error);
 }
 
+/* The place of publication p, which goes up from there. */
+static unsigned char *value_place(const zfi_replays_t *of, uint64_t p) {
+    return of->host->published + p % of->plan->n_value_places * of->plan->publish_piece_nbytes;
+}
+
 /* A chunk's state, and the place of publication p. */
 static zfi_replay_target_t target_of(const zfi_replays_t *of, uint32_t number, uint64_t p, float *scratch) {
     const zfi_chunk_state_t *state = &of->host->chunks[number];
-    uint64_t place = p % of->plan->n_value_places;
-    return (zfi_replay_target_t){.w = state->w,
-                                 .m = state->m,
-                                 .v = state->v,
-                                 .visible = of->host->published + place * of->plan->publish_piece_nbytes,
-                                 .scratch = scratch};
+    return (zfi_replay_target_t){
+        .w = state->w, .m = state->m, .v = state->v, .visible = value_place(of, p), .scratch = scratch};
 }
 
 /* Writes the values of a replayed chunk, publication p, where the model reads them. */
@@ -170,6 +171,15 @@ static void show(const zfi_replays_t *of, const job_t *job, uint64_t p, const un
     zfi_launch_cpu[ZFI_KERNEL_MERGE](of->engine->kernels, &args);
 }
 
+/* Copies the values of a chunk, publication p, to where they go up from, or writes them where the model reads them. */
+static void publish(const zfi_replays_t *of, const job_t *job, uint64_t p, const unsigned char *values) {
+    const zfi_chunk_t *chunk = &of->plan->chunks[zfi_cohort_chunk(of->plan, job->close->close.cohort, job->chunk)];
+    if (of->host->shows)
+        show(of, job, p, values);
+    else
+        memcpy(value_place(of, p), values, chunk->n_elems * zfi_dtype_nbytes(chunk->dtype));
+}
+
 static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scratch) {
     const zfi_replays_t *of = workers->of;
     const zfi_plan_t *plan = of->plan;
@@ -177,20 +187,23 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
     const zfi_close_t *close = &job->close->close;
     uint64_t p = close->first_job + job->chunk, start, began;
     uint32_t number = zfi_cohort_chunk(plan, close->cohort, job->chunk);
-    zfi_replay_target_t target;
     zfi_replayed_t replayed;
+    uint32_t spare;
     zf_status_t st = wait_for_inputs(engine, plan, job->close, p);
     if (st)
         return st;
-    target = target_of(of, number, p, scratch); /* not before: the close before may have exchanged its places */
     start = zfi_now_ns();
     began = zfi_trace_begin(engine->trace);
-    if (zfi_early_take(workers->early, close, number, target.visible, &replayed))
-        target.w = of->host->chunks[number].w; /* exchanged */
-    else
+    if (zfi_early_take(workers->early, close, number, &spare, &replayed)) {
+        publish(of, job, p, of->host->spares[spare].visible);
+        zfi_early_give_back(workers->early, spare);
+    } else {
+        /* not before: the close before may have exchanged its places */
+        zfi_replay_target_t target = target_of(of, number, p, scratch);
         st = zfi_replay_chunk(&workers->view, close, number, &target, &replayed);
-    if (!st && of->host->shows)
-        show(of, job, p, target.visible);
+        if (!st && of->host->shows)
+            show(of, job, p, target.visible);
+    }
     atomic_fetch_add(&engine->count.replay_ns, zfi_now_ns() - start);
     zfi_trace_end(engine->trace, began, "replay", (zfi_trace_number_t){"chunk", number},
                   (zfi_trace_number_t){"closed_at_step", close->step});
