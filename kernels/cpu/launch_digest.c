@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* launch_digest.c - what the host wrote unannounced: digests of visible values (../digest.h), compared and taken again.
  *
- * Cost: one read of the visible values of the matrices that are looked at. */
+ * Cost: one read of the visible values of the matrices that are looked at, each shared by all threads. */
 #include "digest.h"
 #include "launch.h"
 
@@ -39,6 +39,27 @@ static void note_overwritten(const zfi_data_t *data, const zfi_data_matrix_t *ma
         __atomic_fetch_add(&totals->n_params_overwritten, 1, __ATOMIC_RELEASE);
 }
 
+typedef struct look {
+    const zfi_kernels_t *kernels;
+    const zfi_data_matrix_t *matrix;
+    uint32_t n_parts;
+    uint64_t sum; /* of the parts that are over; atomic */
+} look_t;
+
+static void look_at_part(void *arg, uint32_t part) {
+    look_t *look = arg;
+    uint64_t n = look->matrix->rows * look->matrix->cols, size = n / look->n_parts, first = size * part;
+    uint64_t sum = zfi_visible_digest(look->kernels, look->matrix, first, part + 1 < look->n_parts ? size : n - first);
+    __atomic_fetch_add(&look->sum, sum, __ATOMIC_RELAXED); /* share() returns behind the last */
+}
+
+static uint64_t look_at(const zfi_kernels_t *kernels, const zfi_data_t *data, const zfi_data_matrix_t *matrix) {
+    uint64_t n = matrix->rows * matrix->cols;
+    look_t look = {kernels, matrix, zfi_n_parts(UINT32_MAX, n), 0};
+    zfi_share(data, look.n_parts, n, look_at_part, &look);
+    return look.sum;
+}
+
 void zfi_cpu_check(const zfi_kernels_t *kernels, const void *raw) {
     const zfi_check_args_t *args = raw;
     const zfi_data_t *data = args->data;
@@ -47,7 +68,7 @@ void zfi_cpu_check(const zfi_kernels_t *kernels, const void *raw) {
         const zfi_data_matrix_t *matrix = &data->matrices[number];
         if (matrix->sees_edits || (!args->seals && data->is_foreign[matrix->param]))
             continue; /* its update sees it, or it is known */
-        uint64_t found = zfi_visible_digest(kernels, matrix, 0, matrix->rows * matrix->cols);
+        uint64_t found = look_at(kernels, data, matrix);
         if (args->seals)
             data->digests[number] = found;
         else if (found != data->digests[number])
