@@ -12,6 +12,7 @@ typedef struct seen {
     uint64_t n[ABI_RIG_TRAINED];            /* updates so far */
     float w[ABI_RIG_TRAINED][ABI_RIG_MAX_ELEMS], m[ABI_RIG_TRAINED][ABI_RIG_MAX_ELEMS];
     double s;
+    int moment_bits;
     int32_t code; /* to be returned */
 } seen_t;
 
@@ -26,16 +27,28 @@ static float widened(const void *from, zf_dtype_t dtype, size_t i) {
     return x;
 }
 
-/* Momentum over columns that are summed: no element depends on itself alone. What it writes is a bf16 in both types. */
+static float as_bf16(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits &= 0xFFFF0000u;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Momentum over columns that are summed: no element depends on itself alone. What it writes is a bf16 in both types,
+ * which no rounding changes. */
 static void update_one(seen_t *seen, const zf_matrix_update_t *u) {
+    float *m = seen->m[u->param];
     for (uint64_t r = 0; r < u->rows; r++)
         for (uint64_t c = 0; c < u->cols; c++) {
             uint64_t e = r * u->cols + c, other = r * u->cols + (c + 1) % u->cols;
-            float next = 0.5f * u->m[e] + (float)u->s * widened(u->g, u->grad_dtype, other);
-            seen->m[u->param][e] = next;
-            u->m[e] = next;
-            u->w[e] = seen->w[u->param][e] = (float)(int)(64 * (u->w[e] - (float)u->lr * next)) / 64;
+            m[e] = as_bf16(0.5f * m[e] + (float)u->s * widened(u->g, u->grad_dtype, other));
+            u->w[e] = seen->w[u->param][e] = (float)(int)(64 * (u->w[e] - (float)u->lr * m[e])) / 64;
         }
+    if (u->store)
+        u->store(u, 0, 0, u->rows * u->cols, m);
+    else
+        memcpy(u->m, m, u->rows * u->cols * sizeof *m);
 }
 
 static void check_one(seen_t *seen, const zf_matrix_update_t *u, uint32_t i) {
@@ -53,16 +66,22 @@ static void check_one(seen_t *seen, const zf_matrix_update_t *u, uint32_t i) {
                   u->eps == rig->hyper.eps && u->weight_decay == rig->hyper.weight_decay && u->s == seen->s,
               "parameter %u: hyper-parameters are not the step's, or s = %g and not %g", u->param, u->s, seen->s);
     if (!abi_check(p, ABI_RULE_MATRICES, u->w && u->m && !u->v && u->g && !memcmp(&u->grad_dtype, &tensor->dl.dtype, 4),
-                   "parameter %u: w %p, m %p, v %p, g %p, or another type of gradient", u->param, (void *)u->w,
-                   (void *)u->m, (void *)u->v, u->g))
+                   "parameter %u: w %p, m %p, v %p, g %p, or another type of gradient", u->param, (void *)u->w, u->m,
+                   u->v, u->g))
+        return;
+    if (!abi_check(p, ABI_RULE_MATRICES,
+                   u->moments_dtype.bits == seen->moment_bits && !u->store == (seen->moment_bits == 32),
+                   "parameter %u: moments of %d bits, not %d, or store is %s", u->param, u->moments_dtype.bits,
+                   seen->moment_bits, u->store ? "there" : "NULL"))
         return;
     abi_check(p, ABI_RULE_MATRICES, !memcmp(u->g, rig->grads[i], u->rows * u->cols * tensor->dl.dtype.bits / 8),
               "parameter %u: g is not what was delivered", u->param);
     for (uint64_t e = 0; e < u->rows * u->cols; e++)
-        if (!abi_check(p, ABI_RULE_MATRICES, u->w[e] == seen->w[i][e] && u->m[e] == seen->m[i][e],
+        if (!abi_check(p, ABI_RULE_MATRICES,
+                       u->w[e] == seen->w[i][e] && widened(u->m, u->moments_dtype, e) == seen->m[i][e],
                        "parameter %u, element %llu: w %g and m %g, the last update left %g and %g", u->param,
-                       (unsigned long long)e, (double)u->w[e], (double)u->m[e], (double)seen->w[i][e],
-                       (double)seen->m[i][e]))
+                       (unsigned long long)e, (double)u->w[e], (double)widened(u->m, u->moments_dtype, e),
+                       (double)seen->w[i][e], (double)seen->m[i][e]))
             return;
     update_one(seen, u);
 }
@@ -91,7 +110,7 @@ static zf_matrix_rules_t rules;
 static zf_status_t begin(abi_rig_t *rig, const char *config) {
     static const zf_rule_callback_t callback = {.struct_size = sizeof callback, .n_moments = 1, .name = "whole"};
     static const zf_group_decl_t group = {sizeof group, ZF_RULE_CALLBACK, &callback};
-    seen = (seen_t){.rig = rig, .s = 1};
+    seen = (seen_t){.rig = rig, .s = 1, .moment_bits = strstr(config, "moments_dtype") ? 16 : 32};
     rules = (zf_matrix_rules_t){
         .struct_size = sizeof rules, .flags = ZF_CHAINED_REQUIRED, .id = ZF_EXT_MATRIX, .ctx = &seen, .update = update};
     for (uint32_t i = 0; i < ABI_RIG_TRAINED; i++)
@@ -156,6 +175,19 @@ static void run_matrices(abi_rig_t *rig) {
               rig->err.scope);
 }
 
+static void run_halves(abi_rig_t *rig) {
+    if (!has_extension(rig))
+        return;
+    zf_status_t st = begin(rig, "[zenflow]\nmode = exact\n[host]\nmoments_dtype = bfloat16_stochastic\n");
+    st = st < 0 ? st : abi_rig_bind(rig, NULL);
+    if (!abi_rig_check(rig, ABI_RULE_MATRICES, st == ZF_OK, "bind_params with moments in 16 bits", st))
+        return;
+    for (int s = 0; s < 3; s++) {
+        abi_rig_set_gradients(rig);
+        check_step(rig, ABI_RIG_TRAINED, ZF_OK, 1);
+    }
+}
+
 static void refuse(abi_rig_t *rig, const char *words, const char *what) {
     abi_try(rig->probe, "bind_params: %s", what);
     zf_status_t st = abi_rig_bind(rig, NULL);
@@ -183,5 +215,6 @@ static void run_refusals(abi_rig_t *rig) {
 }
 
 const abi_row_t abi_matrix_rows[] = {{"a function of whole matrices", ABI_OPEN, 0, run_matrices},
+                                     {"whole matrices, momentum in 16 bits", ABI_OPEN, 0, run_halves},
                                      {"whole matrices, refused", ABI_OPEN, 0, run_refusals},
                                      {NULL, ABI_NOTHING, 0, NULL}};

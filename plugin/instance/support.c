@@ -38,7 +38,6 @@ static zf_status_t check_matrices(const zfi_engine_t *engine, const zfi_config_t
         {!config->sees_edits, "[zenflow] mode = exact, and parameters in host memory (device type CPU)"},
         {zfi_has_peers(engine) && config->stage > 2, "[shard] stage = 0, 1 or 2"},
         {param->group_index[1] != 0, "no reduce_group2"},
-        {config->moments != ZFI_MOMENTS_F32, "[host] moments_dtype = float32"},
         {param->home == ZF_HOME_HOST, "another home than 2 (host)"},
         {!param->is_contiguous, "a contiguous tensor"},
     };

@@ -8,8 +8,10 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "instance/moments.h"
 #include "replay/state_arrays.h"
 
 /* A step's updates, one for each whole matrix. */
@@ -18,6 +20,7 @@ typedef struct updates {
     const zfi_step_row_t *row;
     const zfi_group_rule_t *rule; /* of some group: all have one function */
     uint32_t n;                   /* of matrices that this rank owns */
+    uint64_t key;                 /* of the step's rounding of moments */
 } updates_t;
 
 static const zfi_matrix_t *matrix_at(const updates_t *updates, uint32_t i) {
@@ -36,12 +39,12 @@ static float *master(const zfi_state_t *state, const zfi_matrix_t *matrix) {
 }
 
 /* A moment of a rule that has it. */
-static float *moment(const zfi_group_rule_t *rule, const zfi_data_t *head, zfi_moment_t which,
-                     const zfi_matrix_t *matrix) {
+static void *moment(const zfi_group_rule_t *rule, const zfi_data_t *head, zfi_moment_t which,
+                    const zfi_matrix_t *matrix) {
     unsigned char *all = which == ZFI_M ? head->all_m : head->all_v;
     if (rule->n_moments <= (uint32_t)which)
         return NULL;
-    return (float *)(void *)(all + zfi_resident_before(head, which, matrix->state_base));
+    return all + zfi_resident_before(head, which, matrix->state_base);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
@@ -85,6 +88,52 @@ static void share(updates_t *updates, zfi_part_fn fn) {
     head->share(head->share_ctx, updates->state->plan->n_matrices, fn, updates);
 }
 
+/* ---- moments in 16 bits ------------------------------------------------------------------------------------------ */
+
+/* A moment's elements [first, first + n) that the host's function gives. */
+typedef struct values {
+    const zf_matrix_update_t *update;
+    uint32_t which;
+    uint64_t first, n;
+    const float *from;
+} values_t;
+
+enum { STRIP = 1024, PART = 64 * STRIP };
+
+static void store_strip(const values_t *values, uint64_t at, uint64_t n) {
+    const zf_matrix_update_t *update = values->update;
+    const updates_t *updates = update->rounding;
+    const zfi_data_t *head = &updates->state->dev->head;
+    const zfi_kernels_t *kernels = updates->state->engine->kernels;
+    uint64_t element = values->first + at;
+    float rounded[2][STRIP] = {{0}};
+    zfi_round_moments_t job = {.m = rounded[0],
+                               .v = rounded[1],
+                               .sub = {NULL, NULL, 1, n},
+                               .cols = n,
+                               .state_base = zfi_rounding_base(update->param) +
+                                             update->batch * update->rows * update->cols + element,
+                               .moments = head->moments,
+                               .key = updates->key};
+    memcpy(rounded[values->which], values->from + at, n * sizeof(float));
+    kernels->round_moments(&job);
+    kernels->narrow(zfi_moment_at(head->moments, ZFI_M, values->which ? update->v : update->m, element), ZFI_BF16,
+                    rounded[values->which], n);
+}
+
+static void store_part(void *raw, uint32_t i) {
+    const values_t *values = raw;
+    uint64_t at = (uint64_t)i * PART, end = values->n - at < PART ? values->n : at + PART;
+    for (; at < end; at += STRIP)
+        store_strip(values, at, end - at < STRIP ? end - at : STRIP);
+}
+
+static void store(const zf_matrix_update_t *update, uint32_t which, uint64_t first, uint64_t n, const float *values) {
+    const zfi_data_t *head = &((const updates_t *)update->rounding)->state->dev->head;
+    values_t all = {.update = update, .which = which, .first = first, .n = n, .from = values};
+    head->share(head->share_ctx, (uint32_t)((n + PART - 1) / PART), store_part, &all);
+}
+
 /* ---- the function ------------------------------------------------------------------------------------------------ */
 
 /* The update of a parameter's matrix whose first block is `first`. */
@@ -109,12 +158,15 @@ static zf_matrix_update_t update_of(const updates_t *updates, const zfi_param_t 
                                 .v = moment(param->rule, &state->dev->head, ZFI_V, matrix),
                                 .g = grad + matrix->grad_offset * zfi_dtype_nbytes(param->grad_dtype),
                                 .grad_dtype = dtypes[param->grad_dtype],
+                                .moments_dtype = dtypes[zfi_state_dtype(matrix, ZFI_STATE_M)],
                                 .s = (double)updates->row->scalars.s,
                                 .lr = hyper->lr,
                                 .beta1 = hyper->beta1,
                                 .beta2 = hyper->beta2,
                                 .eps = hyper->eps,
-                                .weight_decay = hyper->weight_decay};
+                                .weight_decay = hyper->weight_decay,
+                                .rounding = updates,
+                                .store = state->dev->head.moments == ZFI_MOMENTS_F32 ? NULL : store};
 }
 
 static void list(updates_t *updates) {
@@ -148,7 +200,7 @@ static zf_status_t call(const updates_t *updates) {
 
 zf_status_t zfi_matrices_update(const zfi_state_t *state, uint64_t t) {
     zfi_engine_t *engine = state->engine;
-    updates_t updates = {.state = state, .row = zfi_row(state->windows->rows, t)};
+    updates_t updates = {.state = state, .row = zfi_row(state->windows->rows, t), .key = zfi_rounding_key(t)};
     zf_status_t st = zfi_synchronise(engine, 1);
     if (!st)
         st = zfi_wait(engine, &engine->lines.down, t, &engine->count.host_wait_ns);

@@ -10,6 +10,7 @@
 
 #include "local_ranks.h"
 #include "oracle/muon.h"
+#include "oracle/state.h"
 #include "state_rig.h"
 #include "suite.h"
 
@@ -38,12 +39,30 @@ static _Thread_local uint32_t n_calls, n_matrices;
 static _Thread_local uint64_t newest_n; /* number of the newest update */
 static const void *lent;                /* the first gradient, where it is to be read; NULL: anywhere */
 
+static zo_moments_t kept; /* the rounding of moments that is looked at; zero: none */
+
 static float widened(const zf_matrix_update_t *u, uint64_t i) {
     return zo_widen(u->g, u->grad_dtype.code == ZF_DTYPE_CODE_BFLOAT ? ZO_BF16 : ZO_F32, i);
 }
 
+/* Moments in 16 bits are stored by two calls, the first of which ends inside of a strip. */
+static void store(const zf_matrix_update_t *u, const float *m) {
+    uint64_t n = u->rows * u->cols, first = u->batch * n;
+    ck_assert_int_eq(u->moments_dtype.bits == 32, !u->store);
+    if (!u->store) {
+        memcpy(u->m, m, n * sizeof *m);
+        return;
+    }
+    u->store(u, 0, 0, 5, m);
+    u->store(u, 0, 5, n - 5, m + 5);
+    for (uint64_t e = 0; e < n && kept; e++)
+        ck_assert(
+            zo_widen(u->m, ZO_BF16, e) ==
+            zo_round_moment(m[e], kept, zo_random32(rig.step + 1, ((uint64_t)u->param << 40) + first + e) & 0xFFFF));
+}
+
 static int32_t update(void *ctx, const zf_matrix_update_t *updates, uint32_t n, uint32_t elem_size) {
-    float g[MOST];
+    float g[MOST], m[MOST];
     (void)ctx;
     ck_assert_uint_eq(elem_size, sizeof *updates);
     n_calls++;
@@ -55,9 +74,12 @@ static int32_t update(void *ctx, const zf_matrix_update_t *updates, uint32_t n, 
         of.lr = u->lr;
         of.weight_decay = u->weight_decay;
         newest_n = u->n;
-        for (uint64_t e = 0; e < u->rows * u->cols; e++)
+        for (uint64_t e = 0; e < u->rows * u->cols; e++) {
             g[e] = widened(u, e) * (float)u->s;
-        zo_muon_update(&of, u->rows, u->cols, u->w, u->m, g);
+            m[e] = zo_widen(u->m, u->moments_dtype.bits == 32 ? ZO_F32 : ZO_BF16, e);
+        }
+        zo_muon_update(&of, u->rows, u->cols, u->w, m, g);
+        store(u, m);
     }
     return code;
 }
@@ -283,7 +305,7 @@ ZT_TEST(gradients_are_read_where_they_lie) {
 }
 
 /* Bytes that each element of Muon's takes, beside a parameter of AdamW. */
-static double nbytes_of_each(int is_bf16) {
+static double nbytes_of_each(int is_bf16, const char *config) {
     double n[2];
     for (int k = 0; k < 2; k++) {
         zt_shape_t many[9] = {{.rows = 300, .cols = 200, .group = 2}};
@@ -292,7 +314,7 @@ static double nbytes_of_each(int is_bf16) {
         zt_rig_start(&rig, many, k ? 9 : 5);
         rig.rules[0] = (zf_group_decl_t){sizeof rig.rules[0], ZF_RULE_CALLBACK, &named};
         rig.bind_next = &rules;
-        zt_rig_open(&rig, "", 0);
+        zt_rig_open(&rig, config, 0);
         n[k] = (double)(zt_rig_counter(&rig, "host_measured_nbytes") + zt_rig_counter(&rig, "device_measured_nbytes"));
         zt_rig_end(&rig);
     }
@@ -301,7 +323,9 @@ static double nbytes_of_each(int is_bf16) {
 
 /* Momentum alone beside fp32 weights, a master too beside bf16: no second moment, though AdamW has one. */
 ZT_TEST(state_is_all_that_there_is) {
-    double f32 = nbytes_of_each(0), bf16 = nbytes_of_each(1);
+    double f32 = nbytes_of_each(0, ""), bf16 = nbytes_of_each(1, "");
+    double half = nbytes_of_each(1, "[host]\nmoments_dtype = bfloat16_stochastic\n");
+    ck_assert_msg(half >= 6 && half < 6.05, "%g bytes per bf16 element with momentum in bf16", half);
     ck_assert_msg(f32 >= 4 && f32 < 4.05, "%g bytes per fp32 element", f32);
     ck_assert_msg(bf16 >= 8 && bf16 < 8.05, "%g bytes per bf16 element", bf16);
 }
@@ -318,22 +342,28 @@ ZT_TEST(what_it_takes_is_planned) {
 
 /* ---- checkpoints, other sets ------------------------------------------------------------------------------------- */
 
-/* Into another cut, too. */
+#define MOMENTS(type) EXACT "moments_dtype = " type "\n"
+
+/* Into another cut, too. Moments are rounded as the oracle rounds them; with the types of 8 bits not at all. */
 ZT_TEST(resumed_to_the_bit) {
-    for (int are_small = 0; are_small < 2; are_small++) {
+    static const char *const configs[] = {EXACT, MOMENTS("bfloat16"), MOMENTS("bfloat16_stochastic"), MOMENTS("int8")};
+    for (uint32_t i = 0; i < 4; i++) {
+        int are_small = i < 3;
         zt_memory_store_t store;
         zt_memory_store_start(&store);
-        open_blocks(&rig, 0);
+        open_as(&rig, configs[i], 0);
+        kept = i < ZO_MOMENTS_INT8 ? (zo_moments_t)i : ZO_MOMENTS_F32;
         zt_rig_steps(&rig, N_STEPS);
+        kept = 0;
         ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
-        open_blocks(&other, are_small);
+        open_as(&other, configs[i], are_small);
         ZT_OK(&other, zt_load(&other, &store.table, NULL, 0, NULL));
         other.step = rig.step;
         zt_rig_steps(&rig, N_STEPS);
         zt_rig_steps(&other, N_STEPS);
         ck_assert_uint_eq(newest_n, 2 * N_STEPS);
-        for (uint32_t i = 0; i < N_SHAPES; i++)
-            ck_assert(zt_shows(&other.params[i], rig.params[i].visible));
+        for (uint32_t k = 0; k < N_SHAPES; k++)
+            ck_assert(zt_shows(&other.params[k], rig.params[k].visible));
         if (!are_small)
             zt_state_check_equal(&rig, &other, "after a load");
         zt_state_end(&rig, &other, &store);
@@ -468,20 +498,26 @@ static void check_ranks(uint32_t n, const job_t *as) {
     EXACT "deadline_ms = 60000\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\nstage = " stage "\n"
 
 /* The bits of one rank, each matrix by one of them; where the host fetches, too (stage 2). Audited alike, resumed by
- * fewer. */
+ * fewer; also with momentum in 16 bits. */
 ZT_TEST(ranks_share_matrices) {
     char one[400], four[500];
     uint32_t most;
-    snprintf(one, sizeof one, EXACT "[audit]\nfile = %s every 1\n", zt_path("one"));
-    snprintf(four, sizeof four, ON_RANKS("1") "[audit]\nfile = %s every 1\n", zt_path("four"));
-    open_as(&rig, one, 1);
+    open_blocks(&rig, 1);
     ZT_OK(&rig, train(&rig, 0, 1, &most));
     check_ranks(2, &(job_t){.config = ON_RANKS("0")});
     check_ranks(3, &(job_t){.config = ON_RANKS("2")});
+    zt_rig_end(&rig);
+    snprintf(one, sizeof one, MOMENTS("bfloat16_stochastic") "[audit]\nfile = %s every 1\n", zt_path("one"));
+    snprintf(four, sizeof four,
+             ON_RANKS("1") "[audit]\nfile = %s every 1\n[host]\nmoments_dtype = bfloat16_stochastic\n",
+             zt_path("four"));
+    open_as(&rig, one, 1);
+    ZT_OK(&rig, train(&rig, 0, 1, &most));
     check_ranks(4, &(job_t){.config = four, .save_to = "of_ranks"});
     ck_assert_int_eq(zt_shell("'%s' audit '%s' '%s' >&2", ZF, zt_path("one"), zt_path("four")), 0);
     ZT_OK(&rig, train(&rig, 0, 1, &most));
-    check_ranks(2, &(job_t){.config = ON_RANKS("1"), .load_from = "of_ranks"});
+    check_ranks(
+        2, &(job_t){.config = ON_RANKS("1") "[host]\nmoments_dtype = bfloat16_stochastic\n", .load_from = "of_ranks"});
     zt_rig_end(&rig);
 }
 
@@ -504,7 +540,6 @@ static void refuse(const char *config, int32_t home, const char *words) {
 ZT_TEST(refused_by_name) {
     refuse("[zenflow]\nmode = windows\n", 0, "mode = exact");
     refuse("[zenflow]\nmode = mean\n", 0, "mode = exact");
-    refuse("[host]\nmoments_dtype = bfloat16\n", 0, "moments_dtype");
     refuse("", ZF_HOME_HOST, "\"layer.1.weight\"");
     start(&rig);
     zt_rig_create(&rig, "", 0);

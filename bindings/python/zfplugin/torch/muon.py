@@ -12,8 +12,9 @@ Matrices that are cut over processes (fully_shard) are made whole for the iterat
 and gives each of them its part of the update. With group=... each matrix has an owner, and the plugin gives it what it needs.
 
 Arguments and defaults are torch.optim.Muon's, and so is the arithmetic with ns_dtype="bfloat16"; momentum and weights are fp32, of 16-bit
-parameters too. Parameters of three axes whose first counts experts are matrices each. split_rows=(q, k, v): rows of a fused projection, in turn for as
-long as there are some, belong to as many matrices; (head,) * n makes one of each head.
+parameters too; [host] moments_dtype = bfloat16_stochastic keeps the momentum in 2 bytes. Parameters of three axes whose first counts experts are
+matrices each. split_rows=(q, k, v): rows of a fused projection, in turn for as long as there are some, belong to as many matrices; (head,) * n makes
+one of each head.
 """
 import ctypes as C
 import math
@@ -32,7 +33,7 @@ OPTIONS = {"momentum": 0.95, "nesterov": True, "ns_coefficients": (3.4445, -4.77
            "ns_dtype": "bfloat16", "split_rows": None}
 _SHARED = {"eps": 1e-7, "weight_decay": 0.1}  # with other rules, which have other defaults
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-_GRADIENTS = {(2, 32): torch.float32, (4, 16): torch.bfloat16, (2, 16): torch.float16}  # by code and bits
+_OF_ABI = {(2, 32): torch.float32, (4, 16): torch.bfloat16, (2, 16): torch.float16}  # by code and bits
 _MOST_ELEMS = 1 << 25  # of matrices of one parameter that are iterated together
 
 
@@ -162,11 +163,12 @@ class _Run:
     """Some matrices of one parameter, which lie one behind the other: [n, rows, columns], or [rows, columns] where it is one."""
 
     def __init__(self, first, n, group, param):
-        self.group, self.param, self.device, self.event, self.made = group, param, cut.local(param).device, None, None
+        self.first, self.group, self.param, self.device, self.event, self.made = first, group, param, cut.local(param).device, None, None
         self.cut = next(iter(_cuts(param)), None)
         shape = (n, first.rows, first.cols) if n > 1 else (first.rows, first.cols)
-        self.w, self.m = _at(first.w, shape, torch.float32), _at(first.m, shape, torch.float32)
-        self.gradient = _at(first.g, shape, _GRADIENTS[first.grad_dtype.code, first.grad_dtype.bits])
+        self.w = _at(first.w, shape, torch.float32)
+        self.m, self.gradient = (_at(address, shape, _OF_ABI[dtype.code, dtype.bits])
+                                 for address, dtype in ((first.m, first.moments_dtype), (first.g, first.grad_dtype)))
         self.s, self.lr, self.decay = first.s, first.lr, first.weight_decay
         rows, columns = param.shape[-2:]
         self.scale, self.cost = _scale(group, rows, columns), n * rows * columns * min(rows, columns)
@@ -175,8 +177,10 @@ class _Run:
         """The update, once the momentum is."""
         gradient, mu = self.gradient.float(), float(self.group["momentum"])
         gradient = gradient * self.s if self.s != 1 else gradient
-        self.m.lerp_(gradient, 1 - mu)
-        return gradient.lerp(self.m, mu) if self.group["nesterov"] else self.m
+        momentum = self.m.float().lerp_(gradient, 1 - mu)
+        if momentum is not self.m:
+            self.first.store(C.addressof(self.first), 0, 0, momentum.numel(), momentum.data_ptr())
+        return gradient.lerp(momentum, mu) if self.group["nesterov"] else momentum
 
     def orthogonal(self, update):
         split, how = self.group["split_rows"], [self.group[name] for name in ("ns_coefficients", "ns_steps", "eps")] + [_DTYPES[self.group["ns_dtype"]]]

@@ -19,8 +19,11 @@
  * of all ranks; ranks get about as much to compute, rows * cols * min(rows, cols). A rank that owns none of a step's
  * matrices is not called. With stage = 0 every rank makes all updates.
  *
+ * Moments are kept as [host] moments_dtype says: with bfloat16 and bfloat16_stochastic in 16 bits, which `store` of an
+ * update rounds; with the types of 8 bits in float32.
+ *
  * Refused by name at bind_params: what is not [zenflow] mode = exact with parameters in host memory (ZF_DEVICE_CPU),
- * [shard] stage = 3, reduce_group2, ZF_HOME_HOST, moments_dtype other than float32, a tensor that is not contiguous.
+ * [shard] stage = 3, reduce_group2, ZF_HOME_HOST, a tensor that is not contiguous.
  * Draft: may change or go with any release. */
 #ifndef ZF_EXT_DRAFT_MATRIX_H
 #define ZF_EXT_DRAFT_MATRIX_H
@@ -40,14 +43,21 @@ typedef struct zf_matrix_update {
     uint32_t param; /* id of the parameter; of tied ones the owner's */
     uint32_t batch; /* which of the parameter's matrices */
     uint64_t rows, cols;
-    uint64_t n;            /* number of this update of the matrix, from 1 */
-    float *w;              /* [rows][cols] master weights, in/out; edits of the visible ones are in it already */
-    float *m, *v;          /* [rows][cols] moments, in/out; NULL beyond n_moments; zero before the first update */
-    const void *g;         /* [rows][cols] gradient as it was delivered, of grad_dtype: the update's is s * g */
-    zf_dtype_t grad_dtype; /* float32, bfloat16, float16 */
-    uint32_t reserved0;
-    double s; /* unscales and clips: a number of float32 */
+    uint64_t n;    /* number of this update of the matrix, from 1 */
+    float *w;      /* [rows][cols] master weights, in/out; edits of the visible ones are in it already */
+    void *m, *v;   /* [rows][cols] moments, of moments_dtype; NULL beyond n_moments; zero before the first update */
+    const void *g; /* [rows][cols] gradient as it was delivered, of grad_dtype: the update's is s * g */
+    zf_dtype_t grad_dtype;    /* float32, bfloat16, float16 */
+    zf_dtype_t moments_dtype; /* float32: in/out; bfloat16: in, and store writes them */
+    double s;                 /* unscales and clips: a number of float32 */
     double lr, beta1, beta2, eps, weight_decay;
+    const void *rounding; /* the plugin's own, for store */
+    /* Writes elements [first, first + n) of a moment, which = 0: m, 1: v, rounded as moments_dtype is kept; the workers
+     * lend a hand. NULL of float32. A range may go on into the parameter's next matrices of the list. What is stored
+     * twice in a step is rounded twice. Called inside the function, on its thread.
+     * [hook] */
+    void (*store)(const struct zf_matrix_update *update, uint32_t which, uint64_t first, uint64_t n,
+                  const float *values);
 } zf_matrix_update_t;
 
 typedef struct zf_matrix_rules { /* begins as zf_chained_t */
