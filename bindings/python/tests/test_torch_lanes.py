@@ -191,10 +191,10 @@ class Lanes(TorchTest):
 
     def test_updates_begin_before_their_step_by_default(self):
         """Also where the plugin clips, with a bound that clips nothing; not where gradients travel at step()."""
-        opt, is_same = self.run_beside_the_cpu(n_steps=1, overlap=False)
-        self.assertEqual({decl.home for decl in opt._binding.table.decls}, {"plugin"})
-        for options in ({"clip_norm": 1e6}, {"fetch": True}):
-            n_taken = 0
+        for home, options in (("plugin", {"overlap": False}), ("host", {"clip_norm": 1e6}), ("host", {"fetch": True})):
+            opt, _ = self.run_beside_the_cpu(n_steps=1, **options)
+            self.assertEqual({decl.home for decl in opt._binding.table.decls}, {home})
+            n_taken = home == "plugin"
             while not n_taken:  # until a worker came to it
                 opt = self.check(n_steps=6, **options)
                 n_taken = opt.stats()["early_taken"]
