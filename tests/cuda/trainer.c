@@ -14,6 +14,8 @@
  *     pool=I     makes 32 streams, as PyTorch's pool, and computes on number I
  *     fresh      computes each step on a stream of its own
  *     steps=N    so many steps
+ *     leaves     ends behind the gradients of a step, with the instance as it is
+ *     late       the same, and destroys the instance when the driver is gone, as a destructor of a static object does
  *
  * KEY=VALUE are overrides of the configuration, as section.key=value. ZF_TEST_BLOCK_ELEMS cuts parameters into blocks.
  * Those that are alike have the same gradient: in the end they are the same, bit for bit. A step makes a copy for each
@@ -53,7 +55,7 @@ static uint32_t ids[MOST];
 static CUcontext context;
 static _Atomic int is_over, n_beside;
 static struct {
-    int frees, has_beside, is_fresh;
+    int frees, has_beside, is_fresh, leaves, is_late;
     uint32_t pool, n_steps;
     const char *keys[16];
     uint32_t n_keys;
@@ -77,6 +79,10 @@ static void read_options(char **words) {
             options.has_beside = 1;
         else if (strcmp(*words, "fresh") == 0)
             options.is_fresh = 1;
+        else if (strcmp(*words, "leaves") == 0)
+            options.leaves = 1;
+        else if (strcmp(*words, "late") == 0)
+            options.leaves = options.is_late = 1;
         else if (strchr(*words, '.') && options.n_keys < sizeof options.keys / sizeof *options.keys)
             options.keys[options.n_keys++] = *words;
         else
@@ -223,6 +229,15 @@ static void *make_others(void *zf) {
     return NULL;
 }
 
+static const zf_plugin_t *zf_of_late;
+static zf_instance_t *late;
+
+static void destroy_late(void) {
+    if (late)
+        zf_of_late->destroy(late, NULL);
+    puts("destroyed");
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 2 ? argv[2] : "";
     int is_shape = sscanf(what, "%" SCNd64 "x%" SCNd64, &usual[0].dims[0], &usual[0].dims[1]) == 2;
@@ -232,7 +247,8 @@ int main(int argc, char **argv) {
     need(argc > 2 && n < MOST && zf_loader_open(argv[1], &loader, &err) >= 0,
          "PLUGIN.so plain|ROWSxCOLUMNS|strided|PARAMETERS [OPTION...]");
     read_options(argv + 3);
-    const zf_plugin_t *zf = zf_loader_plugin(loader);
+    const zf_plugin_t *zf = zf_of_late = zf_loader_plugin(loader);
+    need(!options.is_late || !atexit(destroy_late), "a function at exit");
     start();
     make_model(n_alike ? &small : usual, n_alike != 0, n + (options.has_beside ? 1 : 0),
                strcmp(what, "strided") == 0 ? GAP : 0);
@@ -250,6 +266,11 @@ int main(int argc, char **argv) {
     if (options.has_beside)
         need(pthread_join(other, NULL) == 0, "instances beside");
     compare(n_alike);
+    if (options.leaves) {
+        need(zf->grads_ready(opt, items, n, sizeof *items, &stream, NULL, &err) >= 0, "grads_ready");
+        late = options.is_late ? opt : NULL;
+        return 0;
+    }
     zf->destroy(opt, NULL);
     zf_loader_close(loader);
     printf("%u parameters, %" PRIu64 " copies in %u steps\n", n, n_copies, n_steps);

@@ -42,7 +42,22 @@ static CUresult wanted_failure(const char *function, int has_context) {
     return (CUresult)code;
 }
 
+static _Atomic int is_torn_down;
+
+/* What a driver does at exit, while threads of the process go on. */
+static void tear_down(void) {
+    is_torn_down = 1;
+    usleep((useconds_t)fc_config.teardown_ms * 1000);
+}
+
+void fc_tear_down_at_exit(void) {
+    if (fc_config.teardown_ms)
+        atexit(tear_down);
+}
+
 CUresult fc_enter(const char *function, fc_need_t need) {
+    if (is_torn_down)
+        return CUDA_ERROR_DEINITIALIZED;
     if (fc_in_host_function && need != FC_NEEDS_NOTHING) {
         fc_finding("%s is called by a host function", function);
         return CUDA_ERROR_NOT_PERMITTED;
@@ -85,7 +100,7 @@ void fc_count(fc_context_t *c, int is_plugin, int by) {
 
 /* At the end of the process: what the plugin left behind, and the tables that were asked for. */
 __attribute__((destructor)) static void report(void) {
-    if (fc_is_initialised() && n_plugin_objects && !fc_primary.sticky)
+    if (fc_is_initialised() && n_plugin_objects && !fc_primary.sticky && !is_torn_down)
         fc_finding("leaks of libzfplugin: %lld memory, registrations, streams, events, modules and contexts",
                    (long long)n_plugin_objects);
     if (fc_config.traffic)

@@ -23,6 +23,7 @@ static const struct {
     {"FAKECUDA_VMM", &fc_config.has_virtual_memory, 1},
     {"FAKECUDA_HOST_POINTER", &fc_config.has_host_pointer, 1},
     {"FAKECUDA_INTEGRATED", &fc_config.is_integrated, 0},
+    {"FAKECUDA_TEARDOWN_MS", &fc_config.teardown_ms, 0},
     {"FAKECUDA_REGISTER_BYTES", &fc_config.most_registered, 512ull << 30},
     {"FAKECUDA_COMPUTE", &fc_config.compute, 990},
     {"FAKECUDA_DEVICES", &fc_config.n_devices, 1},

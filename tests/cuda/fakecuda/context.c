@@ -35,6 +35,7 @@ FC_API cuInit(unsigned int flags) {
         st = fc_memory_start() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
         fc_primary = (fc_context_t){.number = 1};
         initialised_pid = st == CUDA_SUCCESS ? (int)getpid() : 0;
+        fc_tear_down_at_exit();
     }
     fc_unlock(&fc_global_lock);
     return st;

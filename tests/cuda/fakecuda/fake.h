@@ -37,6 +37,7 @@ typedef struct fc_config {
     uint64_t has_memops;         /* CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS */
     uint64_t has_host_pointer;   /* what an attribute says of registered memory, no more */
     uint64_t is_integrated;      /* CU_DEVICE_ATTRIBUTE_INTEGRATED */
+    uint64_t teardown_ms;        /* how long exit stays in the driver, whose calls fail meanwhile; 0: it does not */
     uint64_t most_registered;    /* bytes that are page-locked at once have to be fewer */
     uint64_t has_virtual_memory; /* cuMemCreate, cuMemMap: memory at reserved addresses */
     uint64_t compute; /* 80: compute capability 8.0. Default: one that no cubin is for, so that PTX is loaded */
@@ -73,6 +74,8 @@ typedef enum fc_need { FC_NEEDS_NOTHING, FC_NEEDS_INIT, FC_NEEDS_CONTEXT } fc_ne
 
 /* First thing in every API function; not CUDA_SUCCESS: return it. */
 CUresult fc_enter(const char *function, fc_need_t need);
+/* Once, when it is initialised. */
+void fc_tear_down_at_exit(void);
 /* Calls of libzfplugin so far that make or end anything of the driver's, or load code. */
 __attribute__((visibility("default"))) uint64_t fakecuda_n_makes(void);
 void fc_count_make(int is_plugin);
