@@ -189,6 +189,7 @@ struct zfi_device {
     pthread_t monitor, reader;               /* reader: of words */
     zfi_run_clock_t clock;                   /* words' thread */
     int has_monitor, has_reader;
+    _Atomic uint64_t pinned_nbytes; /* by pin() */
     _Atomic int is_ending;
     _Atomic uint32_t n_inside, n_parked; /* hooks that enqueue; streams that have parked operations */
     zfi_timeline_t news;                 /* rises with every call that enqueues: wakes both threads */

@@ -344,17 +344,23 @@ static zf_status_t cuda_pin(zfi_device_t *device, void *memory, uint64_t nbytes,
     rc = lock_pages(device->driver, memory, nbytes);
     zfi_cuda_leave(device);
     *out_is_pageable = 0;
-    if (!rc)
+    if (!rc) {
+        atomic_fetch_add(&device->pinned_nbytes, nbytes);
         return ZF_OK;
+    }
     return zfi_error(err, ZF_ERR_MEMORY, "bind_params",
-                     "%" PRIu64 " MiB of host memory cannot be page-locked for CUDA device %d: %s", nbytes >> 20,
-                     (int)device->id, zfi_cuda_error_text(device->driver, rc, reason, sizeof reason));
+                     "%" PRIu64 " MiB of host memory cannot be page-locked for CUDA device %d where %" PRIu64
+                     " MiB are: %s; a container may need --ulimit memlock=-1, WSL2 more memory (.wslconfig); "
+                     "[host] early_mib = 0 and a smaller moments_dtype need less",
+                     nbytes >> 20, (int)device->id, atomic_load(&device->pinned_nbytes) >> 20,
+                     zfi_cuda_error_text(device->driver, rc, reason, sizeof reason));
 }
 
 static void cuda_unpin(zfi_device_t *device, void *memory, uint64_t nbytes) {
     zfi_cuda_enter(device);
     unlock_pages(device->driver, memory, nbytes);
     zfi_cuda_leave(device);
+    atomic_fetch_sub(&device->pinned_nbytes, nbytes);
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */

@@ -516,6 +516,26 @@ ZT_TEST(memory_is_page_locked_in_pieces) {
     ck_assert_int_eq(munmap(memory, whole), 0);
 }
 
+/* As WSL2 and containers do. What was locked of it before the limit is given back. */
+ZT_TEST(more_than_may_be_page_locked) {
+    enum { NBYTES = 1 << 20 };
+    zf_error_t err = {.struct_size = sizeof err};
+    int is_pageable;
+    setenv("FAKECUDA_PINNED_BYTES", "0x180000", 1);
+    unsigned char *memory = mmap(NULL, 2 * NBYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(memory, MAP_FAILED);
+    open_all();
+    ck_assert_int_eq(ops->pin(device, memory, NBYTES, &is_pageable, &err), ZF_OK);
+    ck_assert_int_eq(ops->pin(device, memory + NBYTES, NBYTES, &is_pageable, &err), ZF_ERR_MEMORY);
+    ck_assert_ptr_nonnull(strstr(err.message, "1 MiB of host memory cannot be page-locked for CUDA device 0"));
+    ck_assert_ptr_nonnull(strstr(err.message, "where 1 MiB are: "));
+    ck_assert_ptr_nonnull(strstr(err.message, "memlock"));
+    ops->unpin(device, memory, NBYTES);
+    ck_assert_int_eq(ops->pin(device, memory + NBYTES, NBYTES, &is_pageable, &err), ZF_OK);
+    ops->unpin(device, memory + NBYTES, NBYTES);
+    ck_assert_int_eq(munmap(memory, 2 * NBYTES), 0);
+}
+
 ZT_TEST(memory_of_an_integrated_device_is_the_hosts) {
     zfi_device_info_t info;
     setenv("FAKECUDA_INTEGRATED", "1", 1);

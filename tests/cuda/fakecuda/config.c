@@ -25,6 +25,7 @@ static const struct {
     {"FAKECUDA_INTEGRATED", &fc_config.is_integrated, 0},
     {"FAKECUDA_TEARDOWN_MS", &fc_config.teardown_ms, 0},
     {"FAKECUDA_REGISTER_BYTES", &fc_config.most_registered, 512ull << 30},
+    {"FAKECUDA_PINNED_BYTES", &fc_config.most_pinned, 0},
     {"FAKECUDA_COMPUTE", &fc_config.compute, 990},
     {"FAKECUDA_DEVICES", &fc_config.n_devices, 1},
     {"FAKECUDA_MULTIPROCESSORS", &fc_config.n_multiprocessors, 2},

@@ -39,6 +39,7 @@ typedef struct fc_config {
     uint64_t is_integrated;      /* CU_DEVICE_ATTRIBUTE_INTEGRATED */
     uint64_t teardown_ms;        /* how long exit stays in the driver, whose calls fail meanwhile; 0: it does not */
     uint64_t most_registered;    /* bytes that are page-locked at once have to be fewer */
+    uint64_t most_pinned;        /* bytes that are page-locked by all calls; 0: any number */
     uint64_t has_virtual_memory; /* cuMemCreate, cuMemMap: memory at reserved addresses */
     uint64_t compute; /* 80: compute capability 8.0. Default: one that no cubin is for, so that PTX is loaded */
     uint64_t n_devices, n_multiprocessors;

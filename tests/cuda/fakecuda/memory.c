@@ -263,6 +263,16 @@ static int is_mapped(uint64_t a, uint64_t nbytes) {
     return 1;
 }
 
+/* Whether so many bytes more may be page-locked; if so they count. */
+static int may_pin(int64_t nbytes) {
+    static int64_t n_pinned;
+    int64_t most = (int64_t)fc_config.most_pinned, now = __atomic_add_fetch(&n_pinned, nbytes, __ATOMIC_RELAXED);
+    if (!most || now <= most)
+        return 1;
+    __atomic_sub_fetch(&n_pinned, nbytes, __ATOMIC_RELAXED);
+    return 0;
+}
+
 FC_API cuMemHostRegister(void *p, size_t nbytes, unsigned int flags) {
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
     uint64_t a = (uint64_t)(uintptr_t)p;
@@ -279,6 +289,10 @@ FC_API cuMemHostRegister(void *p, size_t nbytes, unsigned int flags) {
     if (!try_add_zone(
             &(fc_zone_t){a, a + nbytes, p, FC_HOST_REGISTERED, is_plugin, !(flags & CU_MEMHOSTREGISTER_DEVICEMAP), 0}))
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    if (!may_pin((int64_t)nbytes)) {
+        fc_remove_zone(a);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     fc_count(fc_current(), is_plugin, 1);
     return CUDA_SUCCESS;
 }
@@ -293,6 +307,7 @@ FC_API cuMemHostUnregister(void *p) {
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     st = fc_drain(FC_CALL_PIN);
     fc_remove_zone(a);
+    may_pin((int64_t)z.lo - (int64_t)z.hi);
     fc_count(fc_current(), z.is_plugin, -1);
     return st;
 }
