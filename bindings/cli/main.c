@@ -23,6 +23,7 @@ static const zf_cli_command_t commands[] = {
      "  --activations GIB    on the card (estimated)\n"
      "  --config FILE        configuration; --set SECTION.KEY=VALUE changes a key of it, --stage N that one\n"
      "  --device cuda|cpu    where the parameters live (cuda)\n"
+     "  --rule adamw|muon    muon: of the matrices of hidden layers; AdamW trains the rest (adamw)\n"
      "  --dtype bf16|f16|f32 of weights and gradients (what MODEL says, else bf16)\n"
      "  --ranks N            of the job (1); --local-ranks N of them on a machine (8 at most)\n"
      "  --expert-parallel N  a layer's experts are spread over N of the ranks (1)\n"

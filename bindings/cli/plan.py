@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import plan_text
 import timeline
-from models import EXPERT, SHAPES, WIDTH, read_model, read_shape
+from models import EMBEDDING, EXPERT, HEAD, SHAPES, WIDTH, read_model, read_shape
 from terminal import Failed, Parser, Progress, ask_zf, command, number, printable, read_file
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -27,6 +27,7 @@ MAX_STALL = 0.03
 MUCH_QUICKER = 1.05  # what is less decides nothing between ways
 LEAST_ASKED, MOST_WORK = 8, 1 << 24  # ranks; ranks that are asked x ranks x tensors: a few seconds
 MOST_BUCKETS = 256  # that are simulated
+SMALL_NBYTES, MOST_ITERATED = 1 << 15, 1 << 25  # bytes of a tensor that travels with others; elements that Muon iterates together
 OF_CARD, OF_HOST = 1 * GIB, 4 * GIB  # for CUDA's context and fragments; for the system and the trainer's own
 FREE_SHARE = 0.25  # of the host's memory, which room for early replays leaves
 # per element into and out of a matrix (bytes / 2 of its type); per logit: itself, its copy in fp32, that one's gradient
@@ -54,6 +55,7 @@ def read_options():
     parser.add_argument("--config")
     parser.add_argument("--set", dest="overrides", action="append", default=[])
     parser.add_argument("--stage", dest="overrides", action="append", type="shard.stage={}".format)
+    parser.add_argument("--rule", choices=("adamw", "muon"), default="adamw")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--dtype", choices=tuple(WIDTH))
     parser.add_argument("--ranks", type=number(1, 65536), default=1)
@@ -165,7 +167,7 @@ class Row:
 class Way:
     """The places of weights, gradients and state, and the bytes that they take of a rank's card and host memory."""
 
-    name: str  # kept, released, streamed or cpu (plan_text.WAYS)
+    name: str  # kept, released, streamed, cpu or carried (plan_text.WAYS)
     moments: str
     fetches: bool
     state_mib: int = 0  # on the card
@@ -181,7 +183,7 @@ class Way:
 
     @property
     def on_host(self):
-        return self.name in ("streamed", "cpu")
+        return self.name in ("streamed", "cpu", "carried")
 
     @property
     def bytes(self):
@@ -228,7 +230,7 @@ class Plan:
         self.take_keys()
         self.take_limits()
         self.ranks = asked_ranks(options.ranks, MOST_WORK // (options.ranks * len(self.held.tensors)))
-        names = ("cpu",) if options.device == "cpu" else ("kept", "released", "streamed") if self.has_limits and options.ranks == 1 else ("kept",)
+        names = ("cpu",) if options.device == "cpu" else ("carried",) if options.rule == "muon" else ("kept", "released", "streamed") if self.has_limits and options.ranks == 1 else ("kept",)
         own = self.keys["host.moments_dtype"]
         self.ways = []
         moments = MOMENTS if own == "float32" and self.has_limits else (own,)
@@ -252,7 +254,8 @@ class Plan:
 
     def take_keys(self):
         keys, n_ranks, n_local = self.keys, self.options.ranks, self.options.local_ranks
-        self.has_windows = keys["zenflow.mode"] != "mean" and keys["device.state_mib"] != "all"  # some state on the host: there is a timeline
+        # some state on the host, of rules that are simulated: there is a timeline
+        self.has_windows = keys["zenflow.mode"] != "mean" and keys["device.state_mib"] != "all" and self.options.rule == "adamw"
         self.stage = int(keys["shard.stage"])
         self.is_sharded = self.stage > 0 and n_ranks > 1
         in_two_levels = keys["shard.transport"].endswith("_two_level") and n_local < n_ranks
@@ -292,13 +295,29 @@ class Plan:
         """(keys of the configuration, a zf_plan_t or {error}) of each (rank, overrides)."""
         options, tensors, space = self.options, [], 0
         for (*what, shape), n_elems in zip(self.held.tensors, self.held.sizes):
-            tensors.append([*what, int(self.expert_ranks > 0 and bool(EXPERT.search(what[0]))), shape, space])
+            tensors.append([*what, int(self.expert_ranks > 0 and bool(EXPERT.search(what[0]))), int(self.is_whole(what[0], what[3], shape)), shape, space])
             space += (n_elems * WIDTH[what[1]] // 64 + 1) * 64
         asked = {"config": self.text, "overrides": options.overrides, "fetches": fetches, "space": space,
                  "is_cpu": is_cpu, "n_ranks": options.ranks, "expert_ranks": self.expert_ranks, "tensors": tensors,
                  "asks": [{"rank": rank, "overrides": overrides} for rank, overrides in asks]}
         found = json.loads(ask_zf("ask", "plan", input=json.dumps(asked)))
         return [(found["keys"], plan) for plan in found["plans"]]
+
+    # ---- Muon
+
+    def is_whole(self, name, n_batch, shape):
+        """Whether it is a matrix of a hidden layer, or one for each expert, and Muon trains those."""
+        return self.options.rule == "muon" and len(shape) - n_batch == 2 and not EMBEDDING.search(name) and not HEAD.search(name)
+
+    def carried(self):
+        """Bytes down and up, and copies, of a step in which torch carries Muon's matrices to and from a device. Gradients go down and values
+        up; what the iterations begin with goes up, and what they give down, in ns_dtype = bfloat16. Small tensors travel together."""
+        down = up = n_copies = 0
+        for (name, dtype, _, n_batch, shape), n in zip(self.held.tensors, self.held.sizes):
+            iterated = 2 * n * self.is_whole(name, n_batch, shape)
+            down, up = down + n * WIDTH[dtype] + iterated, up + n * WIDTH[dtype] + iterated
+            n_copies += 2 * (n * WIDTH[dtype] > SMALL_NBYTES) + 2 * bool(iterated) * -(-n // MOST_ITERATED)
+        return {"down_nbytes": down, "up_nbytes": up, "copies": n_copies}
 
     # ---- what fits
 
@@ -353,7 +372,10 @@ class Plan:
             weights, gradients = 2 * layer + outside, layer + outside
         elif way.name == "released":
             gradients = 2 * model.largest_nbytes()
-        plugin = 0 if way.name == "streamed" else way.bytes["device_nbytes"]
+        plugin = 0 if way.on_host else way.bytes["device_nbytes"]
+        if way.name == "carried":  # what is iterated, its product with itself, and what comes of it
+            return {"weights": weights, "gradients": gradients, "activations": self.activations(recomputes, n_micro_batches),
+                    "plugin": 3 * 2 * min(max(self.held.sizes), MOST_ITERATED)}
         in_parts = way.name == "released" and n_micro_batches > 1
         plugin += way.bytes["staging_nbytes"] * (self.options.ranks > 1 or in_parts) + way.bytes["sums_nbytes"] * in_parts
         return {"weights": weights, "gradients": gradients, "activations": self.activations(recomputes, n_micro_batches), "plugin": plugin}
@@ -520,7 +542,8 @@ def as_json(plan):
             "room_nbytes": plan.room_nbytes if plan.room_nbytes < math.inf else None,
             "owned_of_ranks": [end(of["n_owned_elems"] for of in ranks) for end in (min, max)],
             "closes_of_ranks": [min(of["least_close_elems"] for of in ranks), max(of["most_close_elems"] for of in ranks)],
-            "exact_state_mib": plan.exact_state_mib(), "configured": plan.taken.row and plan.taken.row.as_json(),
+            "carried": plan.carried() if plan.options.rule == "muon" else None, "exact_state_mib": plan.exact_state_mib(),
+            "configured": plan.taken.row and plan.taken.row.as_json(),
             "ways": [way.as_json() for way in plan.ways], "taken": plan.taken.as_json(), "plain_s": plan.plain_s(),
             "choices": [row.as_json() | {"does_fit": plan.fits(row)} for row in plan.rows], "recommended": choice and choice.as_json()}
 

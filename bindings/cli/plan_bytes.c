@@ -3,8 +3,9 @@
  * reserved address space, which nobody can read. What plan.py calls: one JSON object on stdin, one on stdout.
  *
  *   in    config (text), overrides, fetches, is_cpu, n_ranks, expert_ranks (that have the same experts; 0: all do),
- * space (bytes of all tensors), asks [{rank, overrides}], tensors [[name, type, 1 where rows are channels, axes that
- *         number matrices, 1 of experts that other ranks have others of, shape, offset in the space]]
+ *         space (bytes of all tensors), asks [{rank, overrides}], tensors [[name, type, 1 where rows are channels, axes
+ *         that number matrices, 1 of experts that other ranks have others of, 1 where a rule takes it whole, shape,
+ *         offset in the space]]
  *   out   keys {section.key: what holds on a CPU}, plans [zf_plan_t by member, or {error}: why it is refused] */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "ask.h"
 #include "zf/ext/config.h"
 #include "zf/ext/draft/collectives.h"
+#include "zf/ext/draft/matrix.h"
 #include "zf/ext/draft/plan.h"
 
 enum { MOST_OVERRIDES = 256, VALUE_NBYTES = 256, ALL_RANKS = 1, SAME_EXPERTS }; /* the last two: process groups */
@@ -46,9 +48,9 @@ static int declare(const request_t *request, uint32_t i, const decls_t *out) {
     json_t *shape;
     json_int_t offset;
     const char *name, *type;
-    int are_rows, n_batch_axes, is_expert;
-    if (json_unpack(json_array_get(request->tensors, i), "[s,s,i,i,i,o,I]", &name, &type, &are_rows, &n_batch_axes,
-                    &is_expert, &shape, &offset) ||
+    int are_rows, n_batch_axes, is_expert, is_whole;
+    if (json_unpack(json_array_get(request->tensors, i), "[s,s,i,i,i,i,o,I]", &name, &type, &are_rows, &n_batch_axes,
+                    &is_expert, &is_whole, &shape, &offset) ||
         json_array_size(shape) > ZF_MAX_NDIM)
         return 0;
     for (size_t k = 0; k < json_array_size(shape); k++)
@@ -61,6 +63,7 @@ static int declare(const request_t *request, uint32_t i, const decls_t *out) {
         .flags = request->n_ranks > 1 ? ZF_PARAM_AVERAGE : 0,
         .name = name,
         .tensor = &out->tensors[i],
+        .group = (uint32_t)is_whole,
         .reduce_group = is_expert ? SAME_EXPERTS : 0,
         .n_batch_axes = n_batch_axes,
         .channels = are_rows ? ZF_CHANNELS_ROWS : ZF_CHANNELS_COLUMNS,
@@ -194,6 +197,19 @@ static const void *find_groups(void *ctx, const char *id) {
     return strcmp(id, ZF_EXT_COLLECTIVES) == 0 ? &table : NULL;
 }
 
+/* ---- group 1: a rule of whole matrices with one moment, as Muon; a plan updates nothing ---- */
+
+static int32_t no_update(void *ctx, const zf_matrix_update_t *updates, uint32_t n, uint32_t elem_size) {
+    (void)ctx, (void)updates, (void)n, (void)elem_size;
+    return 1;
+}
+
+static const zf_matrix_rules_t whole_rules = {
+    .struct_size = sizeof whole_rules, .flags = ZF_CHAINED_REQUIRED, .id = ZF_EXT_MATRIX, .update = no_update};
+static const zf_rule_callback_t whole = {.struct_size = sizeof whole, .n_moments = 1, .name = "muon"};
+static const zf_group_decl_t groups[] = {{sizeof *groups, ZF_RULE_ADAMW, NULL},
+                                         {sizeof *groups, ZF_RULE_CALLBACK, &whole}};
+
 static json_t *ask(const zf_plan_ext_t *ext, request_t *request, const decls_t *decls, const json_t *one) {
     zf_error_t err = {.struct_size = sizeof err};
     const char *overrides[MOST_OVERRIDES];
@@ -209,8 +225,14 @@ static json_t *ask(const zf_plan_ext_t *ext, request_t *request, const decls_t *
                                .n_overrides = take_texts(json_object_get(one, "overrides"), overrides, n),
                                .norm_group = request->expert_ranks ? ALL_RANKS : 0,
                                .device_type = request->is_cpu ? ZF_DEVICE_CPU : ZF_DEVICE_CUDA};
-    zf_bind_args_t bind = {
-        .struct_size = sizeof bind, .decls = decls->all, .n_decls = decls->n, .decl_size = sizeof(zf_param_decl_t)};
+    zf_bind_args_t bind = {.struct_size = sizeof bind,
+                           .decls = decls->all,
+                           .n_decls = decls->n,
+                           .decl_size = sizeof(zf_param_decl_t),
+                           .groups = groups,
+                           .n_groups = 2,
+                           .group_size = sizeof *groups,
+                           .next = &whole_rules};
     zf_plan_args_t args = {.struct_size = sizeof args,
                            .n_ranks = (uint32_t)request->n_ranks,
                            .rank = request->rank,

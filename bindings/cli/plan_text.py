@@ -10,6 +10,7 @@ MUCH_SPREAD = 1.25  # what is less is said by `zf doctor` alone
 WAYS = {  # where weights and gradients lie
     "kept": "weights and gradients on the card", "released": "weights on the card, gradients given back",
     "streamed": "weights and gradients in host memory", "cpu": "weights and gradients in host memory",
+    "carried": "weights and gradients on the card, torch carries",
 }
 COLUMNS = " card GiB   host GiB    step ms  speed   !: more than there is; speed: of a step without offload on a card with room for it"
 
@@ -148,6 +149,18 @@ def range_of(plan, least, most):
     return f"{min(of[least] for of in plan.of_ranks) / 1e6:.4g} to {max(of[most] for of in plan.of_ranks) / 1e6:.4g} M"
 
 
+def carried_of(plan):
+    """The share of Muon, and what a step carries."""
+    if plan.options.rule != "muon":
+        return
+    n = sum(size for (name, _, _, n_batch, shape), size in zip(plan.held.tensors, plan.held.sizes) if plan.is_whole(name, n_batch, shape))
+    yield f"muon       {count(n)} parameters of hidden layers' matrices, with one moment; AdamW trains the rest"
+    if plan.options.device == "cuda":
+        found = plan.carried()
+        yield (f"link       {gib(found['down_nbytes']):9.3f} GiB down and {gib(found['up_nbytes']):.3f} up at a step, "
+               f"in {found['copies']} copies and those of small tensors, which travel together")
+
+
 def balance(plan):
     if plan.options.ranks == 1:
         return
@@ -234,6 +247,7 @@ def of_one(plan, numbers, max_stall):
     yield from head(plan)
     yield from ways_of(plan)
     yield from bytes_of(plan)
+    yield from carried_of(plan)
     yield from balance(plan)
     if not plan.does_fit:
         return
@@ -242,7 +256,7 @@ def of_one(plan, numbers, max_stall):
         yield from rows_of(plan)
         yield from choice_of(plan, max_stall)
     else:
-        yield "\ntimes are simulated for mode = exact and windows, with state on the host"
+        yield "\ntimes are simulated for AdamW in mode = exact and windows, with state on the host"
 
 
 def of_several(plans, numbers, max_stall):
@@ -252,6 +266,6 @@ def of_several(plans, numbers, max_stall):
     for plan in plans:
         yield f"{plan.model.path:17}  {count(plan.model.n_elems):>8}" + way_line(plan, plan.taken if plan.does_fit else nearest(plan))
     yield f"the largest that fits: {plans[-1].model.path}" if plans[-1].does_fit else "nothing fits"
-    if plans[-1].does_fit:
+    if plans[-1].does_fit and plans[-1].has_windows:
         yield from speeds_of(plans[-1], numbers)
         yield from choice_of(plans[-1], max_stall)

@@ -497,6 +497,18 @@ class Fits(PlanTest):
         self.assertNotRegex(text, "state_mib|^.zenflow")  # no advice
         self.assertEqual(self.figures(*words[:-2], "--set", "host.moments_dtype=float32", "--ram", 1000)["taken"]["moments_dtype"], "float32")
 
+    def test_muon_of_the_matrices_of_hidden_layers(self):
+        """One moment of theirs, in 2 bytes with bfloat16_stochastic; what a step carries is what test_torch_muon.py counts of these shapes."""
+        shapes = self.write("muon.txt", "embed 200x96 f32\nup 256x128 f32\ndown 128x256 f32\n")
+        self.assertEqual(self.figures(shapes, "--rule", "muon")["carried"], {"down_nbytes": 470016, "up_nbytes": 470016, "copies": 10})
+        large = self.write("large.txt", "embed 2000x512 bf16\n8 * up 1024x512 bf16\nexperts 4|1024x512\nnorm 512\nlm_head 2000x512\n")
+        n, n_rest = 12 * 1024 * 512, 4000 * 512 + 512
+        for moments, nbytes in (("float32", 8 * n + 12 * n_rest), ("bfloat16_stochastic", 6 * n + 8 * n_rest), ("int8", 8 * n + 6.07 * n_rest)):
+            found = self.figures(large, "--rule", "muon", "--device", "cpu", "--set", f"host.moments_dtype={moments}")
+            self.assertLess(abs(found["device_nbytes"] - nbytes), 0.02 * nbytes, moments)
+        self.says(0, r"muon +6.291 M parameters.*\nlink +0.027 GiB down and 0.027 up at a step, in 40 copies", large, "--rule", "muon")
+        self.says(1, 'mode = exact', large, "--rule", "muon", "--set", "zenflow.mode=windows")
+
     def test_state_goes_to_a_card_that_has_room_for_it(self):
         """As much as fits, so that the host has room for the rest; what is printed is a configuration, and its bytes fit."""
         short = self.ask(100, 80)

@@ -395,6 +395,27 @@ class OnADevice(TorchTest):
         self.assertLessEqual(self.worst_of(ns_dtype="float32"), 1e-5)
         self.assertLessEqual(self.worst_of(), 2e-3)
 
+    def test_a_step_carries_what_is_planned(self):
+        """The bytes and copies that test_cli_plan.py has of these shapes."""
+        with_streams(self)
+        up, down, rest = (nn.Parameter(torch.randn(shape).to(VULKAN)) for shape in ((256, 128), (128, 256), (200, 96)))
+        opt = self.zenflow([{"params": [("up", up), ("down", down)], "rule": "muon", **MUON}, {"params": [("embed", rest)], **ADAMW}])
+        found, add_copy = {"cpu": [], rest.device.type: []}, Stream.add_copy
+
+        def add(stream, to, values):
+            found[to.device.type].append(to.nbytes)
+            add_copy(stream, to, values)
+
+        for step in range(2):
+            for p in (up, down, rest):
+                p.grad = torch.randn(p.shape).to(VULKAN)
+            with mock.patch.object(Stream, "add_copy", add), counted() as made:
+                opt.step()
+                opt.synchronize()
+            found[rest.device.type] += [call.args[0].nbytes for call in made.call_args_list]
+            self.assertEqual((sum(found["cpu"]), sum(found[rest.device.type]), sum(map(len, found.values()))), (470016, 470016, 10), step)
+            found = {place: [] for place in found}
+
     def test_copies_that_are_late(self):
         with_streams(self)
         places, begin = [], muon._Run.begin
