@@ -107,11 +107,11 @@ configure_file(cmake/zfplugin.pc.in "${PROJECT_BINARY_DIR}/zfplugin.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/zfplugin.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 
 # Documents keep their places, so that links from one to another work.
-foreach(zf_folder IN ITEMS . abi plugin kernels bindings/c bindings/mpi)
+foreach(zf_folder IN ITEMS . abi plugin kernels docs bindings/c bindings/mpi bindings/python)
     file(GLOB zf_pages "${PROJECT_SOURCE_DIR}/${zf_folder}/*.md")
     install(FILES ${zf_pages} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${zf_folder} COMPONENT dev)
 endforeach()
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
 install(DIRECTORY bindings/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}/bindings COMPONENT dev
-        FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.ini")
+        FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.cpp" PATTERN "*.ini")
 

@@ -30,7 +30,7 @@ typedef struct host_run_result {
     size_t n_param_elems;
     host_counter_t counters[HOST_MAX_COUNTERS];
     size_t n_counters;
-    char optimizer_name[64]; /* "adamw", "plugin 0.1.0" */
+    char optimizer_name[64]; /* "adamw", "plugin VERSION" */
     uint64_t *digests;       /* [n_digests] of each parameter's values after the last step; on a device 0 of them */
     size_t n_digests;
 } host_run_result_t;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs.py SOURCE_DIR [PLUGIN.so [ZF]] - what the documents say and a program can check.
 
-  program   the C code in README.md stands so in bindings/examples/train_zf.c, which a test builds and runs
+  program   the C code in README.md and docs/recipes.md stands so in a program of bindings/examples, which a test builds and runs
   run       README.md shows the areas' lines and the last word of conformance/results/run.txt, all that judge printed of a wheel
   length    README.md and conformance/README.md have at most 150 lines, abi/README.md less than 220
   sentences the pages that are read first have no sentence of more than 35 words
@@ -30,11 +30,11 @@ def markdown(root):
 
 
 def check_program(root):
-    text = (root / "README.md").read_text(encoding="utf-8")
-    program = (root / "bindings/examples/train_zf.c").read_text(encoding="utf-8")
-    blocks = re.findall(r"```c\n(.*?)```", text, re.DOTALL)
-    if not blocks or any(block not in program for block in blocks):
-        yield "README.md: its C code does not stand so in bindings/examples/train_zf.c"
+    programs = {language: (root / "bindings/examples" / name).read_text(encoding="utf-8") for language, name in (("c", "train_zf.c"), ("cpp", "train_opt.cpp"))}
+    for page, languages in (("README.md", ["c"]), ("docs/recipes.md", ["c", "cpp"])):
+        blocks = re.findall(r"```(c|cpp)\n(.*?)```", (root / page).read_text(encoding="utf-8"), re.DOTALL)
+        if [language for language, _ in blocks] != languages or any(block not in programs[language] for language, block in blocks):
+            yield f"{page}: its code in C or C++ does not stand so in bindings/examples"
 
 
 def check_run(root):

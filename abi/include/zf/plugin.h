@@ -31,7 +31,7 @@ typedef struct zf_description { /* output struct; strings live as long as the li
     uint32_t struct_size;
     uint32_t abi;                    /* newest ABI the plugin knows */
     const char *name;                /* "libzfplugin" */
-    const char *version;             /* "0.1.0" */
+    const char *version;             /* "MAJOR.MINOR.PATCH" */
     const char *build;               /* compiler, backends, instruction sets */
     const char *required_extensions; /* host extension ids, space-separated; "" = none */
     const char *optional_extensions; /* used if the host has them */

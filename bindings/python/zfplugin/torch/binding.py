@@ -48,12 +48,15 @@ class Binding:
             log.info("the first axis counts experts, each of which is a matrix of its own (declare= says otherwise: n_batch_axes): %s", listed(table.experts))
         self._adopt(groups, table)
 
+    def _known_names(self):
+        """{id(parameter): name}, those of the model among them."""
+        model = self._model()
+        in_model = {} if model is None else {id(param): name for name, param in reversed(parameters_in(model).items())}
+        return {**in_model, **{number: name for number, (_, name, _) in self._left.items()}, **self.names}
+
     def _make_table(self, groups, trained=()):
-        model, names = self._model(), {**{number: name for number, (_, name, _) in self._left.items()}, **self.names}
-        if model is not None:
-            for name, param in parameters_in(model).items():
-                names.setdefault(id(param), name)
-        return ParameterTable(groups, names, rows=rows_of(model), fused=fused_in(model), trained=trained,
+        model = self._model()
+        return ParameterTable(groups, self._known_names(), rows=rows_of(model), fused=fused_in(model), trained=trained,
                               place=self.instance.place, config=self.instance.config, rule=self._rule, **self._table_options)
 
     def _bind(self, table, groups):
@@ -116,7 +119,7 @@ class Binding:
 
     def _warn_of_names(self, table):
         global _has_warned_of_names
-        if _has_warned_of_names or all(id(p) in self.names for p in table.params):
+        if _has_warned_of_names or {*map(id, table.params)} <= self._known_names().keys():
             return
         _has_warned_of_names = True
         self.log.warning("parameters have no names: they are param0, param1, ... in order, in errors and saved states. "
