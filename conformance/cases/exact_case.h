@@ -16,7 +16,8 @@ typedef struct zx_rule {
     _Atomic int is_slow; /* the next call takes some milliseconds */
 } zx_rule_t;
 void zx_rule_init(zx_rule_t *rule, uint32_t n_moments, uint32_t group);
-void zx_rule_element(void *ctx, float *w, float *m, float *v, float g, const zo_hyper_t *h, uint64_t n);
+void zx_rule_element(void *ctx, uint64_t number, float *w, float *m, float *v, float g, const zo_hyper_t *h,
+                     uint64_t n);
 
 #define ZX_QUANTUM 0x1p-4f
 enum { ZX_MAX_PARAMS = 14, ZX_MAX_GROUPS = 64, ZX_COMMON_GROUPS = 4 /* of most cases at most */ };

@@ -2,7 +2,8 @@
 /* exact_rule.c - update rules that only the host knows (ZF_RULE_CALLBACK), with no, one and two moments.
  *
  * Model: one function per element, which the oracle calls as it is; the callback is a loop over it, so any cut of the
- * work must give the same bits. The functions use every scalar and n, so that a wrong one shows. */
+ * work must give the same bits. The functions use every scalar, n, and which element of which parameter it is, so that
+ * a wrong one shows. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -28,9 +29,16 @@ static void two_moments(float *w, float *m, float *v, float g, const zo_hyper_t 
     *w = fmaf(-rate, *m / (sqrtf(*v) + (1.0f + (float)h->eps)), *w * (float)(1.0 - h->lr * h->weight_decay));
 }
 
-void zx_rule_element(void *ctx, float *w, float *m, float *v, float g, const zo_hyper_t *h, uint64_t n) {
+/* In [1, 1.5): of each element its own. */
+static float share_of(uint64_t number) {
+    const uint32_t mixed = (uint32_t)((number * UINT64_C(0x9E3779B97F4A7C15)) >> 32);
+    return 1.0f + 0x1p-9f * (float)(mixed >> 24);
+}
+
+void zx_rule_element(void *ctx, uint64_t number, float *w, float *m, float *v, float g, const zo_hyper_t *h,
+                     uint64_t n) {
     const zx_rule_t *rule = ctx;
-    float rate = (float)(h->lr / sqrt((double)n));
+    float rate = (float)(h->lr / sqrt((double)n)) * share_of(number);
     if (rule->callback.n_moments == 0)
         no_moment(w, g, h, rate);
     else if (rule->callback.n_moments == 1)
@@ -56,7 +64,8 @@ static int32_t update(void *ctx, const zf_rule_update_t *u) {
     if (atomic_exchange(&rule->is_slow, 0))
         usleep(4000);
     for (uint64_t i = 0; i < u->n_elems; i++)
-        zx_rule_element(rule, u->w + i, u->m ? u->m + i : NULL, u->v ? u->v + i : NULL, u->g[i], &h, u->n);
+        zx_rule_element(rule, zo_number(u->param, u->index ? u->index[i] : u->first + i), u->w + i,
+                        u->m ? u->m + i : NULL, u->v ? u->v + i : NULL, u->g[i], &h, u->n);
     return 0;
 }
 

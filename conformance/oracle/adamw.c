@@ -39,7 +39,7 @@ void zo_adamw_step(zo_adamw_t *a, const float *const *grads, const zo_hyper_t *g
             continue;
         zo_scalars_t k = zo_scalars_of(&a->config, p->decl.group, &groups[p->decl.group], s, ++a->n[id]);
         for (uint64_t i = 0; i < p->n_elems; i++)
-            zo_update(&p->w[i], &p->m[i], &p->v[i], grads[id][i], &k);
+            zo_update(zo_number(id, i), &p->w[i], &p->m[i], &p->v[i], grads[id][i], &k);
     }
 }
 

@@ -150,7 +150,7 @@ static void update_sgd(float *w, float *m, float g, const zo_scalars_t *k) {
     *w = fmaf(k->neg_step, u, *w);
 }
 
-void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k) {
+void zo_update(uint64_t number, float *w, float *m, float *v, float grad, const zo_scalars_t *k) {
     float g = grad * k->s;
     switch (k->group->rule) {
     case ZO_ADAMW:
@@ -167,7 +167,7 @@ void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k) 
         update_lion(w, m, g, k);
         break;
     default:
-        k->group->element(k->group->element_ctx, w, m, v, g, &k->hyper, k->n);
+        k->group->element(k->group->element_ctx, number, w, m, v, g, &k->hyper, k->n);
         break;
     }
 }

@@ -36,9 +36,13 @@ typedef struct zo_hyper {
     double lr, beta1, beta2, eps, weight_decay;
 } zo_hyper_t;
 
-/* A rule of the host's on one element: update number n (from 1) with the unscaled and clipped gradient g. Moments
- * beyond n_moments are not to be touched. */
-typedef void (*zo_element_fn)(void *ctx, float *w, float *m, float *v, float g, const zo_hyper_t *h, uint64_t n);
+/* A rule of the host's on one element, of this number (zo_number): update number n (from 1) with the unscaled and
+ * clipped gradient g. Moments beyond n_moments are not to be touched. */
+typedef void (*zo_element_fn)(void *ctx, uint64_t number, float *w, float *m, float *v, float g, const zo_hyper_t *h,
+                              uint64_t n);
+
+/* Of element e of a parameter. */
+static inline uint64_t zo_number(uint32_t param, uint64_t e) { return ((uint64_t)param << 40) + e; }
 
 /* How an optimizer group is updated; all zero: AdamW. */
 typedef struct zo_group {

@@ -12,8 +12,8 @@ static void replay_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, cons
             continue;
         zo_scalars_t k = zo_scalars_of(&o->config, group_of(o, x), &slot->hyper, slot->s, ++to->n[c]);
         for (uint64_t i = 0; i < zo_depth(x); i++) {
-            uint64_t e = zo_at(x, c, i);
-            zo_update(&to->w[x->first + e], &to->m[x->first + e], &to->v[x->first + e], slot->grad[e], &k);
+            uint64_t at = zo_at(x, c, i), e = x->first + at;
+            zo_update(zo_number(x->param, e), &to->w[e], &to->m[e], &to->v[e], slot->grad[at], &k);
         }
     }
 }
@@ -44,8 +44,8 @@ static void mean_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, const 
         return;
     zo_scalars_t k = zo_scalars_of(&o->config, group_of(o, x), &last->hyper, 1.0f, ++to->n[c]);
     for (uint64_t i = 0; i < zo_depth(x); i++) {
-        uint64_t e = zo_at(x, c, i);
-        zo_update(&to->w[x->first + e], &to->m[x->first + e], &to->v[x->first + e], mean_grad(x, e), &k);
+        uint64_t at = zo_at(x, c, i), e = x->first + at;
+        zo_update(zo_number(x->param, e), &to->w[e], &to->m[e], &to->v[e], mean_grad(x, at), &k);
     }
 }
 
@@ -74,7 +74,7 @@ static void prepare_publish(zo_t *o, zo_matrix_t *x, int is_predicted) {
 }
 
 static void round_element(const zo_t *o, const zo_matrix_t *x, uint64_t e, float *m, float *v) {
-    uint32_t r = zo_random32(o->t, ((uint64_t)x->param << 40) + e);
+    uint32_t r = zo_random32(o->t, zo_number(x->param, e));
     m[e] = zo_round_moment(m[e], o->config.moments, r & 0xFFFFu);
     v[e] = zo_round_moment(v[e], o->config.moments, r >> 16);
 }
@@ -92,7 +92,7 @@ static void round_runs(zo_t *o, const zo_matrix_t *x) {
     zo_param_t *p = &o->params[x->param];
     uint32_t of_m[128], of_v[128];
     for (uint64_t e = x->first; e < x->first + x->rows * x->cols; e += 128) {
-        uint64_t index = ((uint64_t)x->param << 40) + e;
+        uint64_t index = zo_number(x->param, e);
         zo_run_randoms(o->t, index, of_m);
         zo_run_randoms(o->t, index + 1, of_v);
         round_run(o, p, e, of_m, of_v);

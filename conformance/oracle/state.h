@@ -73,7 +73,7 @@ typedef struct zo_scalars {
 double zo_power(double b, uint32_t n);
 /* n = applied updates, this one included. */
 zo_scalars_t zo_scalars_of(const zo_config_t *config, uint32_t group, const zo_hyper_t *h, float s, uint32_t n);
-void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k);
+void zo_update(uint64_t number, float *w, float *m, float *v, float grad, const zo_scalars_t *k);
 uint32_t zo_steps_ahead(const zo_config_t *config, const zo_group_t *group); /* x of "Prediction"; 0: none */
 float zo_predicted(float w, float m, float v, const zo_scalars_t *last);
 float zo_round_moment(float x, zo_moments_t moments, uint32_t random16);

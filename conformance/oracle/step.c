@@ -155,7 +155,7 @@ static void run_ahead(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const z
         zo_scalars_t k = zo_scalars_of(&o->config, p->decl.group, &groups[p->decl.group], r->s, ++x->device_n[c]);
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = x->first + zo_at(x, c, i);
-            zo_update(&p->device_w[e], &p->device_m[e], &p->device_v[e], p->grad[e], &k);
+            zo_update(zo_number(x->param, e), &p->device_w[e], &p->device_m[e], &p->device_v[e], p->grad[e], &k);
         }
         show(o, x, c, p->device_w);
     }
@@ -215,7 +215,7 @@ static void update_resident(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, c
         zo_scalars_t k = zo_scalars_of(&o->config, p->decl.group, &groups[p->decl.group], r->s, ++x->n[c]);
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = x->first + zo_at(x, c, i);
-            zo_update(&p->w[e], &p->m[e], &p->v[e], p->grad[e], &k);
+            zo_update(zo_number(x->param, e), &p->w[e], &p->m[e], &p->v[e], p->grad[e], &k);
         }
         show(o, x, c, p->w);
     }

@@ -12,7 +12,7 @@ static void update(float *w, float *m, float *v, const float *g, size_t n_elems,
     static const zo_config_t adamw;
     zo_scalars_t scalars = zo_scalars_of(&adamw, 0, hyper, s, n);
     for (size_t i = 0; i < n_elems; i++)
-        zo_update(&w[i], &m[i], &v[i], g[i], &scalars);
+        zo_update(i, &w[i], &m[i], &v[i], g[i], &scalars);
 }
 
 void zt_adamw_rule(const zf_rule_update_t *u) {
