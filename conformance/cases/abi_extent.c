@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "abi_extent.h"
 #include "abi_probes.h"
 #include "abi_watch.h"
 #include "harness/rig.h"
-#include "oracle/oracle.h"
 
 static const char plain_config[] =
     "[zenflow]\ntopk_ratio = 0.3\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = off\n"
@@ -31,7 +31,7 @@ static float *weights(const extent_t *e, uint32_t i) { return (float *)e->rig.pa
 
 static float *grads(const extent_t *e, uint32_t i) { return (float *)e->rig.grads + i * e->n_elems; }
 
-static void fill(float *out, size_t n, uint32_t seed) {
+void abi_extent_fill(float *out, size_t n, uint32_t seed) {
     uint32_t x = seed * 2654435761u + 12345u;
     for (size_t i = 0; i < n; i++) {
         x = x * 1664525u + 1013904223u;
@@ -69,8 +69,7 @@ static void open_oracle(extent_t *e) {
     free(decls);
 }
 
-/* Each of them changes in the course of a run, also late in a long one. */
-static zo_hyper_t set_hyper(zf_group_hyper_t *h, uint32_t step) {
+zo_hyper_t abi_extent_hyper(zf_group_hyper_t *h, uint32_t step) {
     h->lr = 0.01 * (1.0 + step % 7 * 0.1);
     h->beta1 = step / 500 % 2 ? 0.95 : 0.9;
     h->beta2 = step / 700 % 2 ? 0.9999 : 0.999;
@@ -84,12 +83,12 @@ static void train(extent_t *e) {
     if (!list)
         abort();
     for (uint32_t s = 0; s < e->n_steps; s++) {
-        const zo_hyper_t hyper = set_hyper(&e->rig.hyper, s);
+        const zo_hyper_t hyper = abi_extent_hyper(&e->rig.hyper, s);
         for (uint32_t i = 0; i < e->n_params; i++) { /* in every third step all have one gradient, in one memory */
             list[i] = grads(e, s % 3 ? i : 0);
             e->rig.items[i].tensor = &e->rig.grad_tensors[s % 3 ? i : 0];
         }
-        fill(e->rig.grads, e->n_params * e->n_elems, s);
+        abi_extent_fill(e->rig.grads, e->n_params * e->n_elems, s);
         rig_fetch(&e->rig, 0, 0);
         zo_adamw_step(e->plain, list, &hyper, 1.0f);
         rig_deliver(&e->rig, 0, e->n_params, e->n_params, NULL);
@@ -147,172 +146,8 @@ static void probe_long(abi_rig_t *rig) {
     run(rig, (extent_t){.what = "a long run", .n_params = 2, .n_steps = 4000, .shape = {3, 4}});
 }
 
-/* ---- drawn settings ---------------------------------------------------------------------------------------------- */
-
-/* What a case draws besides its size; the oracle of the whole schedule stands beside it. */
-enum { MOST_GROUPS = 100 };
-
-typedef struct drawn {
-    extent_t e;
-    uint32_t n_groups;
-    zf_group_decl_t groups[MOST_GROUPS];
-    zf_group_hyper_t hypers[MOST_GROUPS];
-    zf_dtype_t dtype;
-    zo_config_t config;
-    zo_t *oracle;
-    int does_not_clip;
-    uint32_t seed;
-} drawn_t;
-
-static uint32_t draw(drawn_t *d, uint32_t n) {
-    d->seed = d->seed * 1664525u + 1013904223u;
-    return (d->seed >> 8) % n;
-}
-
-static const char *draw_config(drawn_t *d) {
-    static const char *const moments[] = {"float32", "bfloat16", "bfloat16_stochastic"};
-    static char text[400];
-    uint32_t s = 1 + draw(d, 2) * draw(d, 39) + draw(d, 4), kind = draw(d, 3), warm_up = 1 + draw(d, 4);
-    double topk = draw(d, 4) ? 0.001 + 0.0001 * draw(d, 5000) : 0.0;
-    int predicts = (int)draw(d, 2);
-    d->does_not_clip = (int)draw(d, 3) == 0;
-    d->dtype = draw(d, 2) ? zf_dtype_float32() : (zf_dtype_t){ZF_DTYPE_CODE_BFLOAT, 16, 1};
-    d->config = (zo_config_t){.topk_ratio = topk,
-                              .select_interval = 3 + draw(d, 20),
-                              .update_interval = s,
-                              .warm_up = warm_up,
-                              .can_fetch = 1,
-                              .predicts = predicts,
-                              .moments = (zo_moments_t)kind};
-    snprintf(text, sizeof text,
-             "[zenflow]\nmode = windows\ntopk_ratio = %.17g\nselect_interval = %u\nupdate_interval = %u\n"
-             "full_warm_up_rounds = %u\npublish_lag = 0\npredict = %s\n[host]\nthreads = 1\nmoments_dtype = %s\n"
-             "[log]\nlevel = error\n",
-             topk, d->config.select_interval, s, warm_up, predicts ? "auto" : "off", moments[kind]);
-    return text;
-}
-
-/* One group, or some, each with a rule of its own; of many parameters as many as there may be. */
-static void draw_groups(drawn_t *d) {
-    d->n_groups = d->e.n_params > 100 ? MOST_GROUPS : 1 + draw(d, 2) * draw(d, 10);
-    for (uint32_t i = 0; i < d->n_groups; i++) {
-        d->groups[i] = (zf_group_decl_t){.struct_size = sizeof *d->groups, .rule = draw(d, ZF_RULE_CALLBACK)};
-        d->config.groups[i].rule = (zo_rule_t)d->groups[i].rule;
-    }
-}
-
-static void set_hypers(drawn_t *d, uint32_t step, zo_hyper_t out[MOST_GROUPS]) {
-    for (uint32_t i = 0; i < d->n_groups; i++) {
-        d->hypers[i].struct_size = sizeof *d->hypers;
-        out[i] = set_hyper(&d->hypers[i], step * 97 + i * 211);
-    }
-}
-
-static void open_drawn(drawn_t *d, const zf_loader_t *loader) {
-    const char *config = draw_config(d);
-    draw_groups(d);
-    const rig_spec_t spec = {.n_tensors = d->e.n_params,
-                             .ndim = 2,
-                             .shape = {d->e.shape[0], d->e.shape[1]},
-                             .config = config,
-                             .groups = d->groups,
-                             .n_groups = d->n_groups,
-                             .dtype = d->dtype,
-                             .does_not_clip = d->does_not_clip};
-    zo_decl_t *decls = calloc(d->e.n_params, sizeof *decls);
-    zo_dtype_t dtype = d->dtype.code == ZF_DTYPE_CODE_BFLOAT ? ZO_BF16 : ZO_F32;
-    if (!decls)
-        abort();
-    rig_open(&d->e.rig, loader, &spec);
-    d->e.rig.hypers = d->hypers;
-    for (uint32_t i = 0; i < d->e.n_params; i++)
-        decls[i] = (zo_decl_t){.ndim = 2,
-                               .group = i % d->n_groups,
-                               .shape = {d->e.shape[0], d->e.shape[1]},
-                               .dtype = dtype,
-                               .grad_dtype = dtype,
-                               .visible = (char *)d->e.rig.params + i * d->e.rig.tensor_nbytes};
-    d->oracle = zo_create(&d->config, decls, d->e.n_params);
-    free(decls);
-}
-
-/* Gradients of both types: the upper half of an fp32 one is bf16. */
-static void fill_drawn(drawn_t *d, uint32_t step) {
-    const size_t n = d->e.n_params * d->e.n_elems;
-    float *values = d->dtype.code == ZF_DTYPE_CODE_BFLOAT ? malloc(n * sizeof *values) : d->e.rig.grads;
-    fill(values, n, step);
-    for (size_t i = 0; d->dtype.code == ZF_DTYPE_CODE_BFLOAT && i < n; i++)
-        memcpy((uint16_t *)d->e.rig.grads + i, (const char *)&values[i] + 2, 2);
-    if (d->dtype.code == ZF_DTYPE_CODE_BFLOAT)
-        free(values);
-}
-
-static void train_drawn(drawn_t *d) {
-    for (uint32_t s = 0; s < d->e.n_steps; s++) {
-        zo_hyper_t hypers[MOST_GROUPS];
-        zo_report_t report;
-        set_hypers(d, s, hypers);
-        fill_drawn(d, s);
-        rig_fetch(&d->e.rig, 0, 0);
-        for (uint32_t i = 0; i < d->e.n_params; i++) {
-            zo_fetch(d->oracle, &(zo_range_t){.id = i});
-            zo_deliver(d->oracle, i, (char *)d->e.rig.grads + i * d->e.rig.tensor_nbytes, 1, 0);
-        }
-        zo_step(d->oracle, &(zo_step_t){hypers, 1.0, d->does_not_clip ? 0.0 : 1.0, NULL, 0}, &report);
-        rig_deliver(&d->e.rig, 0, d->e.n_params, d->e.n_params, NULL);
-        rig_step(&d->e.rig, ZF_STEP_WAIT);
-    }
-    rig_quiesce(&d->e.rig, ZF_QUIESCE_FLUSH);
-    zo_flush(d->oracle);
-}
-
-static void compare_drawn(const drawn_t *d) {
-    for (uint32_t i = 0; i < d->e.n_params; i++) {
-        const char *have = (const char *)d->e.rig.params + i * d->e.rig.tensor_nbytes, *want = zo_visible(d->oracle, i);
-        size_t k = 0;
-        while (k < d->e.rig.tensor_nbytes && have[k] == want[k])
-            k++;
-        if (!abi_check(d->e.probe, ABI_RULE_EXTENT, k == d->e.rig.tensor_nbytes,
-                       "%s: after %u steps and FLUSH byte %zu of number %u is not the schedule's: %s", d->e.what,
-                       d->e.n_steps, k, i, d->e.rig.spec.config))
-            return;
-    }
-}
-
-static void run_drawn(abi_rig_t *rig, extent_t e, uint32_t seed) {
-    zf_error_t err = {.struct_size = sizeof err};
-    zf_loader_t *loader;
-    drawn_t d = {.e = e, .seed = seed};
-    zf_status_t st = zf_loader_open(rig->probe->plugin, &loader, &err);
-    if (!abi_check(rig->probe, ABI_RULE_VALID, st >= 0, "%s", err.message))
-        return;
-    d.e.probe = rig->probe;
-    d.e.n_elems = (size_t)(e.shape[0] * e.shape[1]);
-    open_drawn(&d, loader);
-    train_drawn(&d);
-    compare_drawn(&d);
-    zo_destroy(d.oracle);
-    rig_close(&d.e.rig);
-}
-
-static void probe_drawn(abi_rig_t *rig) {
-    for (uint32_t i = 0; i < 4; i++) {
-        run_drawn(rig, (extent_t){.what = "1000 drawn parameters", .n_params = 1000, .n_steps = 9, .shape = {2, 3}},
-                  3 + i);
-        run_drawn(rig, (extent_t){.what = "drawn, long windows", .n_params = 5, .n_steps = 120, .shape = {9, 17}},
-                  40 + i);
-        run_drawn(
-            rig, (extent_t){.what = "drawn, wide matrices", .n_params = 2, .n_steps = 9, .shape = {5, 1025 + 1321 * i}},
-            80 + i);
-    }
-    run_drawn(rig, (extent_t){.what = "drawn, more than 2^20", .n_params = 1, .n_steps = 5, .shape = {1024, 1025}},
-              121);
-}
-
 const abi_row_t abi_extent_rows[] = {{"many parameters", ABI_OPEN, 1, probe_many},
                                      {"a large parameter", ABI_OPEN, 1, probe_large},
                                      {"a huge parameter", ABI_OPEN, 1, probe_huge},
                                      {"many steps", ABI_OPEN, 1, probe_long},
                                      {NULL, ABI_NOTHING, 0, NULL}};
-
-const abi_row_t abi_drawn_rows[] = {{"drawn settings", ABI_OPEN, 1, probe_drawn}, {NULL, ABI_NOTHING, 0, NULL}};

@@ -164,6 +164,11 @@ static void *step_and_wait(void *unused) {
 
 static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
 
+static void pause_now(void *unused) {
+    (void)unused;
+    pause_ms(20);
+}
+
 /* A thread is cancelled while step waits for a queue that is held up: it goes only when the hook has returned. */
 static void cancel_a_step(abi_probe_t *p, const zf_cpu_ext_t *cpu, zf_cpu_queue_t *queue) {
     abi_rig_t *rig = cancelled.rig;
@@ -196,6 +201,9 @@ static void run_cancel(abi_rig_t *rig) {
     if (!queue)
         return;
     cancel_a_step(rig->probe, cpu, queue);
+    cpu->queue_launch(queue, pause_now, NULL, NULL);
+    zf_status_t st = cpu->queue_sync(queue, UINT64_C(1) << 35, &rig->err); /* 34 s */
+    abi_rig_check(rig, ABI_RULE_WAITS, st == ZF_OK, "queue_sync of half a minute", st);
     abi_rig_end(rig);
     cpu->queue_destroy(queue);
 }
@@ -356,11 +364,15 @@ static void run_late_fence(abi_rig_t *rig) {
         return;
     st = ABI_CALL(rig, rig->table->fence_wait(rig->instance, &fence, 60000000000u, &rig->err));
     abi_rig_check(rig, ABI_RULE_FENCES, st == ZF_OK, "fence_wait", st);
-    abi_try(rig->probe, "fence_wait for a value that is not there");
-    st = wait_on(rig, fence.counter, fence.value + 1000);
-    abi_check(rig->probe, ABI_RULE_FENCES, st == ZF_ERR_TIMEOUT && rig->err.retryable,
-              "fence_wait for a value that does not come: returned %d, not ZF_ERR_TIMEOUT, retryable %d", st,
-              rig->err.retryable);
+    static const uint64_t beyond[] = {1000, UINT64_C(1) << 32, UINT64_C(1) << 63};
+    for (int i = 0; i < 3; i++) {
+        abi_try(rig->probe, "fence_wait for a value that is not there");
+        st = wait_on(rig, fence.counter, fence.value + beyond[i]);
+        abi_check(rig->probe, ABI_RULE_FENCES, st == ZF_ERR_TIMEOUT && rig->err.retryable,
+                  "fence_wait for a value that does not come, %#llx beyond: returned %d, not ZF_ERR_TIMEOUT, "
+                  "retryable %d",
+                  (unsigned long long)beyond[i], st, rig->err.retryable);
+    }
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "abi_probes.h"
+#include "harness/blobs.h"
 #include "harness/clock.h"
 #include "harness/rig.h"
 
@@ -144,8 +145,9 @@ static void check_outside(storage_t *s) {
     zf_status_t st = s->ext->verify(&args, &r, &s->rig->err);
     check(s, st == ZF_OK && r.n_params == ABI_RIG_TRAINED && r.step == s->rig->n_steps,
           "the report of verify says something else than was saved", st);
-    for (uint64_t n = 29; n <= 31; n += 2) {
-        st = s->ext->weights(&args, "a.weight", w, n, &s->rig->err);
+    static const uint64_t others_n[] = {29, 31, 30 + (UINT64_C(1) << 32)};
+    for (int i = 0; i < 3; i++) {
+        st = s->ext->weights(&args, "a.weight", w, others_n[i], &s->rig->err);
         check(s, st < 0, "weights of a parameter of 30 elements are given as others", st);
     }
     static const char *const others[] = {"no.weight", "a.weights", "a.weigh", ""};
@@ -246,21 +248,24 @@ static void change_byte(int fd, off_t at) {
 
 static void damage_everywhere(storage_t *s, const rig_t *big, int fd, off_t nbytes) {
     enum { N_PLACES = 24 };
-    const zf_state_args_t args = {.struct_size = sizeof args, .path = s->path};
+    blobs_t blobs;
+    blobs_init(&blobs, s->path);
+    const zf_state_args_t args = {.struct_size = sizeof args, .path = s->path},
+                          by_host = {.struct_size = sizeof args, .store = &blobs.table};
     zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st = s->ext->verify(&args, NULL, &err);
     abi_check(s->rig->probe, ABI_RULE_CHECKPOINT, st == ZF_OK, "a whole checkpoint: verify returned %d", st);
     for (int i = 0; i < N_PLACES; i++) {
         off_t at = nbytes - 1 - nbytes * i / N_PLACES;
         change_byte(fd, at);
-        zf_status_t verified = s->ext->verify(&args, NULL, &err);
+        zf_status_t verified = s->ext->verify(i % 2 ? &by_host : &args, NULL, &err);
         zf_status_t loaded = i % 6 ? ZF_ERR_CHECKPOINT : s->ext->load(big->instance, &args, NULL, &err);
         abi_check(s->rig->probe, ABI_RULE_CHECKPOINT, verified == ZF_ERR_CHECKPOINT && loaded == ZF_ERR_CHECKPOINT,
                   "byte %lld of %lld is another one: verify returned %d, load %d", (long long)at, (long long)nbytes,
                   verified, loaded);
         change_byte(fd, at);
     }
-    st = s->ext->verify(&args, NULL, &err);
+    st = s->ext->verify(&by_host, NULL, &err);
     abi_check(s->rig->probe, ABI_RULE_CHECKPOINT, st == ZF_OK, "a checkpoint that is whole again: verify returned %d",
               st);
 }

@@ -108,10 +108,10 @@ static void probe_values(abi_rig_t *rig) {
 
 /* A list of more problems than fit: the first ones by name, and how many more there are. */
 static void probe_long_list(abi_rig_t *rig) {
-    enum { N = 40 };
+    enum { N = 400 };
     const zf_config_ext_t *ext = rig->table->get_extension(ZF_EXT_CONFIG);
     zf_error_t err = {.struct_size = sizeof err};
-    char text[2000] = "[zenflow]\n", word[40];
+    char text[10000] = "[zenflow]\n", word[40];
     int n_named = 0;
     for (int i = 0; i < N; i++) {
         snprintf(word, sizeof word, "no_such_key_%d = 1\n", i);
@@ -274,6 +274,14 @@ static void check_newest(abi_rig_t *rig, const zf_stats_ext_t *stats) {
     zf_status_t st = stats->step_record(rig->instance, 0, &r, NULL);
     abi_check(rig->probe, ABI_RULE_RECORDS, st == ZF_OK && r.step == N_STEPS,
               "the newest step's record: returned %d, step %llu of %d", st, (unsigned long long)r.step, N_STEPS);
+    zf_counter_t far = {.struct_size = sizeof far};
+    const uint64_t beyond = N_STEPS + (UINT64_C(1) << 32);
+    st = stats->step_record(rig->instance, beyond, &r, NULL);
+    abi_check(rig->probe, ABI_RULE_RECORDS,
+              st == ZF_IN_PROGRESS && r.step == 0 &&
+                  stats->step_counter(rig->instance, beyond, 0, &far, NULL) == ZF_IN_PROGRESS && far.value == 0,
+              "the record of step %llu, which is not submitted: returned %d, step %llu", (unsigned long long)beyond, st,
+              (unsigned long long)r.step);
     for (uint32_t i = 0; i < stats->n_counters(); i++) {
         zf_counter_t c = {.struct_size = sizeof c};
         stats->counter(rig->instance, i, &c, NULL);

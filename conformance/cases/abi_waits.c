@@ -14,11 +14,15 @@
 
 static const char config[] = "[zenflow]\nmode = exact\n[host]\nthreads = 1\n[log]\nlevel = error\n";
 static const uint64_t patience_ns = 4000000000u, short_ns = 40000000u;
+/* 34 s: of 32 bits nothing is left, of the milliseconds' nanoseconds a quarter of one. */
+static const uint64_t long_ns = UINT64_C(1) << 35;
+enum { LONG_MS = 34360 };
 
 static struct stopped {
     sem_t gate;
     _Atomic int is_open, is_over, is_late; /* the watch had to open the gate */
     _Atomic uint64_t since_ns;             /* a call has begun then; 0: none */
+    _Atomic uint64_t opens_ns;             /* when the watch opens the gate; 0: it does not */
 } stopped;
 
 /* ---- the rule ---------------------------------------------------------------------------------------------------- */
@@ -41,12 +45,14 @@ static int32_t update(void *ctx, const zf_rule_update_t *u) {
 static void *watch(void *unused) {
     (void)unused;
     while (!atomic_load(&stopped.is_over)) {
-        uint64_t since = atomic_load(&stopped.since_ns);
+        uint64_t since = atomic_load(&stopped.since_ns), opens = atomic_load(&stopped.opens_ns);
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
         if (since && zc_now_ns() - since > patience_ns && !atomic_load(&stopped.is_open)) {
             atomic_store(&stopped.is_late, 1);
             open_gate();
         }
+        if (opens && zc_now_ns() > opens && !atomic_load(&stopped.is_open))
+            open_gate();
     }
     return NULL;
 }
@@ -68,10 +74,12 @@ static int end(abi_rig_t *rig, const char *what, zf_status_t st, zf_status_t wan
                      rig->err.retryable, st < 0 ? rig->err.message : "");
 }
 
-static int fetch_at_once(abi_rig_t *rig, zf_fence_t *out) {
+/* n = 0: of all. */
+static int fetch_at_once(abi_rig_t *rig, const zf_param_item_t *items, uint32_t n, zf_fence_t *out) {
     *out = (zf_fence_t){.struct_size = sizeof *out};
     begin(rig, "param_fetch");
-    zf_status_t st = ABI_CALL(rig, rig->table->param_fetch(rig->instance, NULL, 0, 0, &rig->stream, out, &rig->err));
+    zf_status_t st =
+        ABI_CALL(rig, rig->table->param_fetch(rig->instance, items, n, sizeof *items, &rig->stream, out, &rig->err));
     return end(rig, "param_fetch", st, ZF_OK) &&
            abi_check(rig->probe, ABI_RULE_WAITS, out->kind == ZF_FENCE_HOST_COUNTER,
                      "param_fetch says that values are there, and their update has not ended");
@@ -95,8 +103,48 @@ static int quiesce_in_vain(abi_rig_t *rig, int32_t mode, const char *what) {
     const zf_quiesce_args_t args = {
         .struct_size = sizeof args, .mode = mode, .deadline_ms = (uint32_t)(short_ns / 1000000)};
     begin(rig, what);
+    uint64_t began = zc_now_ns();
     zf_status_t st = ABI_CALL(rig, rig->table->quiesce(rig->instance, &args, &rig->err));
-    return end(rig, what, st, ZF_ERR_TIMEOUT);
+    uint64_t took = zc_now_ns() - began;
+    return end(rig, what, st, ZF_ERR_TIMEOUT) &&
+           abi_check(rig->probe, ABI_RULE_WAITS, took >= short_ns, "%s of %u ms took %llu us", what, args.deadline_ms,
+                     (unsigned long long)(took / 1000));
+}
+
+/* Of a list of 17 the last is what does not end. */
+static int fetch_many(abi_rig_t *rig, zf_fence_t *out) {
+    enum { N = 17 };
+    zf_param_item_t items[N];
+    for (int i = 0; i < N; i++)
+        items[i] = (zf_param_item_t){.struct_size = sizeof *items, .id = rig->ids[i < N - 1 ? ABI_RIG_FROZEN : 0]};
+    return fetch_at_once(rig, items, N, out);
+}
+
+typedef struct waiter {
+    abi_rig_t *rig;
+    const zf_fence_t *fence;
+    zf_status_t st;
+} waiter_t;
+
+static void *wait_long(void *arg) {
+    waiter_t *w = arg;
+    w->st = w->rig->table->fence_wait(w->rig->instance, w->fence, long_ns, NULL);
+    return NULL;
+}
+
+/* Two calls that have half a minute, while the update ends. */
+static void wait_for_end(abi_rig_t *rig, const zf_fence_t *fence) {
+    const zf_quiesce_args_t args = {.struct_size = sizeof args, .mode = ZF_QUIESCE_DRAIN, .deadline_ms = LONG_MS};
+    waiter_t waiter = {rig, fence, ZF_OK};
+    pthread_t thread;
+    atomic_store(&stopped.opens_ns, zc_now_ns() + short_ns);
+    if (pthread_create(&thread, NULL, wait_long, &waiter) != 0)
+        return;
+    zf_status_t st = ABI_CALL(rig, rig->table->quiesce(rig->instance, &args, &rig->err));
+    pthread_join(thread, NULL);
+    abi_rig_check(rig, ABI_RULE_WAITS, st == ZF_OK, "quiesce(DRAIN) of half a minute, while an update ends,", st);
+    abi_check(rig->probe, ABI_RULE_WAITS, waiter.st == ZF_OK,
+              "fence_wait of half a minute, while an update ends, returned %d", waiter.st);
 }
 
 static int poll_at_once(abi_rig_t *rig) {
@@ -137,19 +185,18 @@ static void check_weights(abi_rig_t *rig, const float *before) {
 }
 
 static void look(abi_rig_t *rig) {
-    zf_fence_t fence;
+    zf_fence_t fence, of_many;
     float before[30];
     memcpy(before, rig->memory[0], sizeof before);
     rig->step.flags = 0;
     begin(rig, "step");
     zf_status_t st = abi_rig_step(rig, ABI_RIG_TRAINED, NULL);
-    if (!end(rig, "step", st, ZF_SUBMITTED) || !fetch_at_once(rig, &fence) || !poll_at_once(rig) ||
-        !wait_in_vain(rig, &fence) || !quiesce_in_vain(rig, ZF_QUIESCE_DRAIN, "quiesce(DRAIN) with a deadline") ||
+    if (!end(rig, "step", st, ZF_SUBMITTED) || !fetch_at_once(rig, NULL, 0, &fence) || !poll_at_once(rig) ||
+        !wait_in_vain(rig, &fence) || !fetch_many(rig, &of_many) || !wait_in_vain(rig, &of_many) ||
+        !quiesce_in_vain(rig, ZF_QUIESCE_DRAIN, "quiesce(DRAIN) with a deadline") ||
         !quiesce_in_vain(rig, ZF_QUIESCE_FLUSH, "quiesce(FLUSH) with a deadline"))
         return;
-    open_gate();
-    st = ABI_CALL(rig, rig->table->fence_wait(rig->instance, &fence, 30000000000u, &rig->err));
-    abi_rig_check(rig, ABI_RULE_WAITS, st == ZF_OK, "fence_wait, once the update has ended,", st);
+    wait_for_end(rig, &fence);
     st = abi_rig_quiesce(rig, ZF_QUIESCE_FLUSH);
     if (abi_rig_check(rig, ABI_RULE_WAITS, st == ZF_OK, "quiesce(FLUSH), once the update has ended,", st))
         check_weights(rig, before);

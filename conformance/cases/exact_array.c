@@ -51,7 +51,7 @@ static uint64_t choose_strides(zx_array_t *a, zx_rng_t *rng, int is_strided) {
 
 void zx_array_init(zx_array_t *a, zx_rng_t *rng, const zo_decl_t *decl, zo_dtype_t dtype, int is_strided) {
     uint64_t size = zo_dtype_nbytes(dtype), span_nbytes, pad = zx_below(rng, 5) * size;
-    uint64_t byte_offset = zx_below(rng, 3) * size;
+    uint64_t byte_offset = zx_below(rng, 3) * size, far = byte_offset > size ? UINT64_C(1) << 33 : 0;
     memset(a, 0, sizeof *a);
     a->ndim = decl->ndim;
     a->dtype = dtype;
@@ -67,7 +67,8 @@ void zx_array_init(zx_array_t *a, zx_rng_t *rng, const zo_decl_t *decl, zo_dtype
     memset(a->mem, ZX_GUARD_BYTE, a->mem_nbytes);
     zf_tensor_contiguous(a->mem + GUARD_NBYTES + pad, zx_dtype(dtype), (int32_t)a->ndim, a->ndim ? a->shape : NULL,
                          &a->tensor);
-    a->tensor.dl.byte_offset = byte_offset;
+    a->tensor.dl.data = (void *)((uintptr_t)a->tensor.dl.data - far);
+    a->tensor.dl.byte_offset = byte_offset + far;
     a->tensor.nbytes = span_nbytes;
     if (is_strided && a->ndim)
         a->tensor.dl.strides = a->strides;

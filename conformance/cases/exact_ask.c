@@ -5,7 +5,6 @@
  *
  * What the plugin shows meanwhile comes over the host's values, channel by channel; so the oracle shows the same
  * mixture, and only a parameter that is held stays as the host wrote it. Drawn from run->questions. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,18 +81,6 @@ static void ask_some(zx_run_t *run, uint32_t flags) {
 
 /* ---- writes ------------------------------------------------------------------------------------------------------ */
 
-/* What fp16 shows of a master that it cannot hold would be no weight to go on from: it is edited once more. */
-static void *sound_values(zx_run_t *run, uint32_t i) {
-    zo_dtype_t dtype = run->c->params[i].decl.dtype;
-    uint64_t n = zo_n_elems(run->oracle, i), nbytes = n * zo_dtype_nbytes(dtype);
-    for (uint64_t e = 0; e < n; e++)
-        if (!isfinite(zo_widen(zo_visible(run->oracle, i), dtype, e)))
-            return zx_run_draw_edit(run, i);
-    void *values = zx_alloc(nbytes);
-    memcpy(values, zo_visible(run->oracle, i), nbytes);
-    return values;
-}
-
 /* What is not fetched differs between ranks, which write the same. */
 static void fetch_alike(zx_run_t *run, uint32_t i) {
     const zs_ranks_t *ranks = run->c->ranks;
@@ -103,7 +90,7 @@ static void fetch_alike(zx_run_t *run, uint32_t i) {
 
 static void announce(zx_run_t *run, uint32_t i) {
     fetch_alike(run, i);
-    void *values = sound_values(run, i);
+    void *values = zx_run_draw_sound(run, i);
     zx_host_overwrite(&run->host, i, &(zo_range_t){.id = i}, values, 0);
     zo_params_changed(run->oracle, &(zo_range_t){.id = i}, values, 0);
     free(values);

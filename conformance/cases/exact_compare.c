@@ -59,13 +59,20 @@ static void pause_now(zx_run_t *run) {
     zx_count_drawn(run->result, ZX_PAUSED, 1);
 }
 
+uint32_t zx_run_name_for(zx_run_t *run, zx_rng_t *r, uint32_t i) {
+    for (uint32_t k = 0; k < run->c->n_params; k++)
+        if (run->c->params[k].flags & ZF_PARAM_TIED && run->c->params[k].tied_to == i && zx_chance(r, 60))
+            return k;
+    return i;
+}
+
 /* keeps: percent of the matrices of a stacked parameter that are fetched, where it is fetched by ranges of them. */
 static void fetch(zx_run_t *run, const uint32_t *params, uint32_t n, uint32_t keeps) {
     zf_param_item_t items[ZX_MOST_ITEMS];
     uint32_t n_items = 0;
     pause_now(run);
     for (uint32_t i = 0; i < (n ? n : run->c->n_params); i++) {
-        uint32_t param = n ? params[i] : i, first = n_items;
+        uint32_t param = n ? zx_run_name_for(run, &run->layers, params[i]) : i, first = n_items;
         const zx_param_t *p = &run->c->params[param];
         uint32_t id = p->flags & ZF_PARAM_TIED ? p->tied_to : param;
         zx_count_drawn(run->result, ZX_FETCHED, (uint64_t)zo_is_unfetched(run->oracle, id) & 1);

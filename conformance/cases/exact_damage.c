@@ -93,7 +93,7 @@ static zf_status_t save_another(const zx_run_t *run, const zf_state_args_t *args
 /* ---- damage ------------------------------------------------------------------------------------------------------ */
 
 static int damage(const char *dir_path, zx_damage_t how, zx_rng_t *r) {
-    char path[4400];
+    char path[4500];
     struct stat info;
     if (choose_file(dir_path, (uint32_t)(zx_rng_bits(r) >> 40), path, sizeof path) || stat(path, &info))
         return -1;
@@ -104,13 +104,13 @@ static int damage(const char *dir_path, zx_damage_t how, zx_rng_t *r) {
     return change_byte(path, (long)(zx_rng_bits(r) % (uint64_t)info.st_size), 1 << zx_below(r, 8));
 }
 
-static void save_and_damage(zx_run_t *run, const zf_state_args_t *args, zx_rng_t *r) {
+static void save_and_damage(zx_run_t *run, const zf_state_args_t *args, const char *path, zx_rng_t *r) {
     zx_where_t where = {.law = run->c->law, .what = "a checkpoint", .step = run->host.step, .element = UINT64_MAX};
     zf_status_t st = extension(run)->save(run->host.instance, args, NULL, &run->host.err);
     if (st >= 0 && run->damage == OTHER_MODEL)
         st = save_another(run, args, &run->host.err);
     if (!zx_is_call_bad(&run->host, "save", st) && run->damage != OTHER_MODEL &&
-        damage(args->path, (zx_damage_t)run->damage, r))
+        damage(path, (zx_damage_t)run->damage, r))
         zx_fails(run->result, &where, "could not be damaged for \"%s\"", names[run->damage]);
 }
 
@@ -134,15 +134,23 @@ void zx_run_damage_point(zx_run_t *run) {
     int is_due = zx_law_saves(run->c->law) && !run->c->ranks && zx_chance(r, 20), has_damaged = run->has_damaged;
     zx_rng_t how = zx_rng(zx_rng_bits(r), 0, 0);
     char path[4200];
-    zf_state_args_t args = {.struct_size = sizeof args, .flags = has_damaged ? 0 : ZF_STATE_NO_SYNC, .path = path};
+    blobs_t blobs;
+    zf_state_args_t args = {.struct_size = sizeof args, .flags = has_damaged ? 0 : ZF_STATE_NO_SYNC};
     if (!is_due)
         return;
-    if (!has_damaged)
+    if (!has_damaged) {
         run->damage = zx_below(&how, run->host.is_on_gpu ? OTHER_MODEL : N_DAMAGES); /* that one is made on the CPU */
+        run->is_damaged_by_host = zx_chance(&how, 50);
+    }
     run->has_damaged = 1;
     damaged_path(run->state_path, path, sizeof path);
+    blobs_init(&blobs, path);
+    if (run->is_damaged_by_host)
+        mkdir(path, 0777), args.store = &blobs.table;
+    else
+        args.path = path;
     if (!run->is_dry && !has_damaged)
-        save_and_damage(run, &args, &how);
+        save_and_damage(run, &args, path, &how);
     else if (!run->is_dry)
         expect_refusal(run, &args);
     zx_host_settle(&run->host, 1); /* both bring the instance to rest */

@@ -28,7 +28,7 @@ typedef struct zx_run {
     uint32_t n_left;
     /* exact_damage.c */
     zx_rng_t damages;
-    int has_damaged;
+    int has_damaged, is_damaged_by_host; /* the host keeps the blobs */
     uint32_t damage;
     zx_rng_t questions; /* exact_ask.c */
     zx_rng_t releases;  /* exact_release.c */
@@ -48,6 +48,7 @@ typedef struct zx_run {
 void zx_run_look(zx_run_t *run, int is_everything);                   /* visible values, in stream order */
 void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n); /* on both sides; n = 0: all */
 void zx_run_fetch_to_write(zx_run_t *run, uint32_t i);                /* where the host has to, or perhaps */
+uint32_t zx_run_name_for(zx_run_t *run, zx_rng_t *r, uint32_t i);     /* itself, or one that is tied to it */
 void zx_run_fetch_some(zx_run_t *run);                                /* with FETCH: any, in any order */
 void zx_run_export(zx_run_t *run);
 void zx_run_inspect(zx_run_t *run);       /* w, m, v, n, selected, importance */
@@ -58,7 +59,9 @@ void zx_run_poll(zx_run_t *run); /* late errors, and the newest finished report 
  * must wait; after one that does not, zx_run_edited() has to come first. */
 int zx_run_edit(zx_run_t *run, uint32_t param, const zo_hyper_t *groups);
 void zx_run_edited(zx_run_t *run);
-/* [elements] What parameter i shows, with one element changed, or a few, or all; to be freed. */
+/* [elements] What parameter i shows, with what no fp16 holds changed; or with one element changed, or a few, or all; to
+ * be freed. */
+void *zx_run_draw_sound(zx_run_t *run, uint32_t i);
 void *zx_run_draw_edit(zx_run_t *run, uint32_t i);
 /* exact_ask.c: on_overwrite = ask. Perhaps the host writes a parameter, or asks what it wrote. */
 void zx_run_ask_point(zx_run_t *run);

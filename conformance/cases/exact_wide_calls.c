@@ -26,11 +26,11 @@ void zx_wide_announce(zx_run_t *run) {
 
 int zx_wide_again(zx_run_t *run) { return zx_is_wide(run->c) && zx_chance(&run->wide, 40); }
 
-static void write_one(zx_run_t *run, uint32_t i, int is_reset) {
+static void write_one(zx_run_t *run, uint32_t i, int is_new, int is_reset) {
     zx_case_t *c = run->c;
     zx_rng_swap(&c->rng, &run->wide);
-    void *values = zx_case_values(c, &c->params[i]);
     zx_run_fetch_to_write(run, i);
+    void *values = is_new ? zx_case_values(c, &c->params[i]) : zx_run_draw_sound(run, i);
     zx_rng_swap(&c->rng, &run->wide);
     zx_host_sync(&run->host);
     zx_host_write(&run->host, c->params[i].array, values);
@@ -38,30 +38,23 @@ static void write_one(zx_run_t *run, uint32_t i, int is_reset) {
     free(values);
 }
 
-/* A parameter by its own name, or by that of one that is tied to it. */
-static uint32_t name_for(zx_run_t *run, uint32_t i) {
-    for (uint32_t k = 0; k < run->c->n_params; k++)
-        if (run->c->params[k].flags & ZF_PARAM_TIED && run->c->params[k].tied_to == i && zx_chance(&run->wide, 60))
-            return k;
-    return i;
-}
-
+/* Of a list of all, which names none, what the host did not write goes on from what it shows. */
 int zx_wide_change(zx_run_t *run) {
     zx_case_t *c = run->c;
     zf_param_item_t items[ZX_MAX_PARAMS];
     uint32_t list[ZX_MAX_PARAMS], n = 0;
     if (!zx_is_wide(c) || c->ranks || zx_chance(&run->wide, 30))
         return 0;
-    int is_reset = zx_chance(&run->wide, 40);
+    int is_reset = zx_chance(&run->wide, 40), is_all = zx_chance(&run->wide, 30);
     for (uint32_t i = 0; i < c->n_params; i++)
-        if (zx_is_trainable(&c->params[i]) && zx_chance(&run->wide, 60))
+        if (zx_is_trainable(&c->params[i]) && (is_all || zx_chance(&run->wide, 60)))
             list[n++] = i;
     zx_shuffle(&run->wide, list, n);
     for (uint32_t i = 0; i < n; i++)
-        write_one(run, list[i], is_reset);
+        write_one(run, list[i], !is_all || zx_chance(&run->wide, 60), is_reset);
     for (uint32_t i = 0; i < n; i++)
-        items[i] = zx_host_item(&run->host, name_for(run, list[i]));
+        items[i] = zx_host_item(&run->host, zx_run_name_for(run, &run->wide, list[i]));
     if (n > 0)
-        zx_host_changed(&run->host, items, n, is_reset ? ZF_CHANGED_RESET : 0);
+        zx_host_changed(&run->host, is_all ? NULL : items, is_all ? 0 : n, is_reset ? ZF_CHANGED_RESET : 0);
     return 1;
 }

@@ -112,7 +112,7 @@ static void make_instance(rig_t *rig) {
 }
 
 static void bind_tensors(rig_t *rig) {
-    const uint32_t n = rig->spec.n_tensors;
+    const uint32_t n_tensors = rig->spec.n_tensors, n = n_tensors + rig->spec.n_tied;
     zf_param_decl_t *decls = array_of(n, sizeof *decls);
     char(*names)[NAME_NBYTES] = array_of(n, sizeof *names);
     const zf_group_decl_t group = {sizeof group, ZF_RULE_CALLBACK, rig->spec.rule};
@@ -131,12 +131,14 @@ static void bind_tensors(rig_t *rig) {
         snprintf(names[i], sizeof names[i], "t%u", (unsigned)i);
         decls[i].struct_size = sizeof decls[i];
         decls[i].name = names[i];
-        decls[i].tensor = &rig->param_tensors[i];
-        decls[i].group = rig->spec.groups ? i % rig->spec.n_groups : 0;
+        decls[i].tensor = &rig->param_tensors[i % n_tensors];
+        decls[i].flags = i < n_tensors ? 0 : ZF_PARAM_TIED;
+        decls[i].tied_to = i % n_tensors;
+        decls[i].group = rig->spec.groups ? i % n_tensors % rig->spec.n_groups : 0;
     }
     uint32_t *ids = array_of(n, sizeof *ids);
     rig_check(rig->zf->bind_params(rig->instance, &bind, ids, NULL, &err), &err);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n_tensors; i++)
         rig->items[i].id = ids[i];
     free(ids);
     free(names);

@@ -21,6 +21,10 @@ static int32_t update(void *ctx, const zf_rule_update_t *given) {
     zf_rule_update_t mine = *given;
     if (IS(rule_group_zero))
         mine.group = 0;
+    if (IS(elements_off))
+        mine.first++;
+    if (IS(first_of_1024))
+        mine.first %= 1024;
     int32_t code = rule->update(rule->ctx, &mine);
     return IS(rule_failure_lost) ? 0 : code;
 }
@@ -187,7 +191,7 @@ void wrong_break_again(zf_plugin_t *table) {
     below = *table;
     if (IS(warnings_as_errors))
         table->create = create;
-    if (IS(rule_group_zero) || IS(rule_failure_lost))
+    if (IS(rule_group_zero) || IS(rule_failure_lost) || IS(elements_off) || IS(first_of_1024))
         table->bind_params = bind_params;
     table->grads_ready = grads_ready;
     if (IS(change_drops_gradients))

@@ -149,27 +149,6 @@ static void keep_visible(const zf_param_decl_t *decls, uint32_t n) {
     }
 }
 
-static zf_rule_callback_t true_rule;
-
-static int32_t update_behind(void *ctx, const zf_rule_update_t *update) {
-    zf_rule_update_t mine = *update;
-    mine.first++;
-    return true_rule.update(ctx, &mine);
-}
-
-/* The only group, with a rule of the host's in front of which stands the one above. */
-static const zf_group_decl_t *spoil_rule(const zf_bind_args_t *args) {
-    static zf_rule_callback_t callback;
-    static zf_group_decl_t group;
-    if (!IS(elements_off) || args->n_groups != 1 || args->groups->rule != ZF_RULE_CALLBACK)
-        return args->groups;
-    group = *args->groups;
-    callback = true_rule = *group.callback;
-    callback.update = update_behind;
-    group.callback = &callback;
-    return &group;
-}
-
 static const zf_instance_t *bound; /* last */
 
 static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *args, uint32_t *out_ids,
@@ -184,7 +163,6 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *ar
     bound = instance;
     mine = *args;
     mine.decls = decls;
-    mine.groups = spoil_rule(args);
     memcpy(decls, args->decls, mine.n_decls * sizeof *decls);
     for (uint32_t i = 0; i < mine.n_decls; i++) {
         if (IS(null_crash))
@@ -209,8 +187,8 @@ static zf_status_t params_changed(zf_instance_t *instance, const zf_param_item_t
         return ZF_OK;
     if (IS(elem_taken) && elem_size == 0)
         elem_size = sizeof *items;
-    if (IS(changed_first) && n > 1)
-        n = 1;
+    if (IS(changed_from_17) && n > 16)
+        n = 16;
     if (IS(changed_resets))
         flags |= ZF_CHANGED_RESET;
     if (IS(reset_lost))
@@ -420,8 +398,8 @@ static zf_status_t poll_once(zf_instance_t *instance, zf_step_report_t *out_repo
 static zf_status_t param_fetch(zf_instance_t *instance, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
                                const zf_stream_t *stream, zf_fence_t *out_ready, zf_error_t *err) {
     zf_status_t st = ZF_OK;
-    if (IS(fetch_first) && n > 1)
-        n = 1;
+    if (IS(fetch_from_17) && n > 16)
+        n = 16;
     if (IS(fetches_all) && n > 0)
         st = real->param_fetch(instance, NULL, 0, elem_size, stream, NULL, NULL);
     st = wrong_told("param_fetch", real->param_fetch(instance, items, n, elem_size, stream, out_ready, err), err);
@@ -477,8 +455,8 @@ static zf_status_t quiesce(zf_instance_t *instance, const zf_quiesce_args_t *arg
 
 static zf_status_t export_params(zf_instance_t *instance, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
                                  zf_error_t *err) {
-    if (IS(export_first_only) && n > 1)
-        n = 1;
+    if (IS(export_from_17) && n > 16)
+        n = 16;
     zf_status_t st = wrong_told("export_params", real->export_params(instance, items, n, elem_size, err), err);
     for (uint32_t i = 0; IS(export_visible) && st == ZF_OK && i < n; i++)
         for (uint64_t k = 0; k < items[i].dst_nbytes / 4; k++)

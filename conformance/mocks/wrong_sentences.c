@@ -212,4 +212,5 @@ void wrong_break_sentence(zf_plugin_t *table) {
         table->describe = describe;
     wrong_break_again(table);
     wrong_break_third(table);
+    wrong_break_lists(table);
 }
