@@ -144,10 +144,12 @@ def asked_ranks(n, most):
 
 @dataclass
 class Row:
-    """A setting, its bytes (members of zf_plan_t) and its times (timeline.run)."""
+    """A setting, its bytes (members of zf_plan_t), its times, and the length and spans of a step (timeline.run)."""
 
     bytes: dict
     times: dict
+    length: float
+    spans: list
 
     @property
     def setting(self):
@@ -397,7 +399,7 @@ class Plan:
         fitting = [way for way in self.ways if way.does_fit]
         for way in fitting or self.ways[:1]:
             if self.has_windows:
-                way.row = Row(way.plans[way.slowest], self.times(way, way.plans[way.slowest]))
+                way.row = Row(way.plans[way.slowest], *self.times(way, way.plans[way.slowest]))
         steps = [way.row.times["step_s"] if way.row else 0 for way in fitting]
         return next((way for way, step_s in zip(fitting, steps) if step_s <= MUCH_QUICKER * min(steps)), self.ways[0])
 
@@ -417,7 +419,7 @@ class Plan:
         asks = [(rank, way.overrides() + overrides) for overrides in settings]
         for plan in self.ask(asks, way, self.room_nbytes - 2 * self.held.nbytes * way.on_host):
             if "error" not in plan:
-                out.append(Row(plan, self.times(way, plan)))
+                out.append(Row(plan, *self.times(way, plan)))
         return out
 
     # ---- times
@@ -517,7 +519,7 @@ class Plan:
         own, free = self.owned_elems(way), self.card_nbytes - way.card_nbytes
 
         def waits_little(share):
-            return Row(exact.bytes, self.times(way, exact.bytes, share * own)).stall <= MAX_STALL
+            return Row(exact.bytes, *self.times(way, exact.bytes, share * own)).stall <= MAX_STALL
         if not waits_little(1):
             return 0
         least, most = 0, 1

@@ -12,6 +12,9 @@ WAYS = {  # where weights and gradients lie
     "streamed": "weights and gradients in host memory", "cpu": "weights and gradients in host memory",
     "carried": "weights and gradients on the card, torch carries",
 }
+N_DRAWN = 60  # parts of a step
+DRAWN = {"forward": "forward_s", "backward": "backward_s", "the plugin's own": "own_s", "sums over ranks": "reduce_s", "gradients down": "down_s",
+         "updates": "replay_s", "values up": "up_s", "values to ranks": "gather_s"}
 COLUMNS = " card GiB   host GiB    step ms  speed   !: more than there is; speed: of a step without offload on a card with room for it"
 
 
@@ -190,17 +193,31 @@ def speeds_of(plan, numbers):
         yield f"           {what}" + (f", which differed by a factor of {spread:.1f}: so may these times" if spread > MUCH_SPREAD else "")
 
 
+def shares_of(spans, length, *names):
+    """The share of each of a step's N_DRAWN parts in which something of these names is done."""
+    out = [0.0] * N_DRAWN
+    for what, begin, end in spans:
+        first, last = begin * N_DRAWN / length, end * N_DRAWN / length
+        for i in range(int(first), min(math.ceil(last), N_DRAWN)) if what in names else ():
+            out[i] += min(last, i + 1) - max(first, i)
+    return out
+
+
+def timeline_of(row):
+    """The step as lines, what takes no time left out."""
+    (interval, lag), ms = row.setting, 1e3 * row.times["step_s"]
+    on_device = shares_of(row.spans, row.length, "forward_s", "backward_s", "own_s")
+    yield (f"\nstep       {ms:.1f} ms with S = {interval}, lag {lag}, waiting {row.stall * ms:.1f} ({100 * row.stall:.1f} %)\n"
+           "           = busy, - less than half of the time, # busy while the step waits")
+    for name, what in DRAWN.items():
+        if row.times[what] > 0:
+            drawn = "".join(" " if share < 0.02 else "-" if share < 0.5 else "#" if device < 0.5 else "="
+                            for share, device in zip(shares_of(row.spans, row.length, what), on_device))
+            yield f"{name:16}{1e3 * row.times[what]:9.1f} |{drawn}|"
+
+
 def rows_of(plan):
-    way, (interval, lag) = plan.taken, plan.taken.row.setting
-    time, stall = way.row.times, way.row.stall
-    forward, backward = plan.compute_s(way.name, way.recomputes, way.n_micro_batches)
-    ms = {name: 1e3 * s for name, s in time.items()}
-    yield (f"\nstep       {ms['step_s']:.1f} ms with S = {interval}, lag {lag}: forward {1e3 * forward:.1f}, "
-           f"backward {1e3 * backward:.1f}, waiting {stall * ms['step_s']:.1f} ({100 * stall:.1f} %)")
-    yield (f"           beside it: sums over ranks {ms['reduce_s']:.1f}, down {ms['down_s']:.1f}, replay {ms['replay_s']:.1f}, "
-           f"up {ms['up_s']:.1f}, values to ranks {ms['gather_s']:.1f} ms")
-    if time["own_s"] > 0:
-        yield f"           and on the device the plugin's own passes, {ms['own_s']:.1f} ms"
+    yield from timeline_of(plan.taken.row)
     yield "\n  S  lag   host GiB   step ms   waiting   step without / with"
     for row in plan.rows:
         interval, lag = row.setting

@@ -64,16 +64,28 @@ class Job:
     own_s: float  # per step
 
 
+class Busy(dict):
+    """{what: seconds}, of all resources together. spans: where they are kept, (what, begin, end) of each event."""
+
+    spans = None
+
+    def add(self, what, begin, seconds):
+        self[what] += seconds
+        if self.spans is not None:
+            self.spans.append((what, begin, begin + seconds))
+
+
 class Resource:
-    """Does one thing at a time. busy: {what: seconds}, of all resources together."""
+    """Does one thing at a time."""
 
     def __init__(self, busy):
         self.busy, self.free_at = busy, 0.0
 
     def run(self, what, ready, seconds):
         """The event's end."""
-        self.free_at = max(self.free_at, ready) + seconds
-        self.busy[what] += seconds
+        begin = max(self.free_at, ready)
+        self.busy.add(what, begin, seconds)
+        self.free_at = begin + seconds
         return self.free_at
 
 
@@ -91,7 +103,7 @@ class Network(Resource):
             i += 1
         self.begins.insert(i, ready)
         self.ends.insert(i, ready + seconds)
-        self.busy[what] += seconds
+        self.busy.add(what, ready, seconds)
         return ready + seconds
 
 
@@ -105,7 +117,7 @@ class Simulation:
             self.on_host.append(max(elems - left, 0.0))
             left = max(left - elems, 0.0)
         self.now = 0.0  # the device is free from then on
-        self.busy = dict.fromkeys(("compute_s", "reduce_s", "down_s", "replay_s", "up_s", "gather_s", "own_s"), 0.0)
+        self.busy = Busy.fromkeys(("forward_s", "backward_s", "reduce_s", "down_s", "replay_s", "up_s", "gather_s", "own_s"), 0.0)
         self.net = Network(self.busy)
         self.down, self.host, self.up = (Resource(self.busy) for _ in range(3))
         self.fetched, self.fetch_s = [], 0.0  # buckets that are here, at most two; when the next may be on its way
@@ -131,12 +143,17 @@ class Simulation:
         for b, (elems, due) in enumerate(zip(job.buckets, self.due[0])):
             if is_first and not waits_at_once and due > now:
                 now = due
-            now = self.fetch(b, now) + job.forward_s * elems / self.total
+            now = self.compute("forward_s", b, now, job.forward_s * elems / self.total)
         self.now = now
-        self.busy["compute_s"] += job.forward_s
+
+    def compute(self, what, b, now, seconds):
+        """The end of a pass through a bucket that is asked for now."""
+        begin = self.fetch(b, now)
+        self.busy.add(what, begin, seconds)
+        return begin + seconds
 
     def fetch(self, b, now):
-        """When a bucket is computed with that is asked for now."""
+        """When a bucket is there that is asked for now."""
         job = self.job
         if job.shards_params and b not in self.fetched:
             now = max(now, self.net.run("gather_s", self.fetch_s, self.collective_s(job.buckets[b] * job.elem_nbytes)))
@@ -147,12 +164,11 @@ class Simulation:
     def backward(self, is_last):
         job = self.job
         for b in reversed(range(len(job.buckets))):
-            self.now = self.fetch(b, self.now) + job.backward_s * job.buckets[b] / self.total
+            self.now = self.compute("backward_s", b, self.now, job.backward_s * job.buckets[b] / self.total)
             if is_last:
                 seconds = job.reduce_factor * self.collective_s(job.buckets[b] * job.elem_nbytes)
                 self.reduced[b] = self.net.run("reduce_s", self.now, seconds)
         self.now = max(self.now, *self.reduced)  # the step on the device begins with all sums
-        self.busy["compute_s"] += job.backward_s
 
     def replay_early(self, arrived, norm_s):
         """{bucket: when it was over}, of what is replayed before the norm is known."""
@@ -215,20 +231,25 @@ class Simulation:
         norm_s = self.now
         self.show_residents()
         self.replay(norm_s)
+        self.busy.add("own_s", self.now, self.job.own_s)
         self.now += self.job.own_s
-        self.busy["own_s"] += self.job.own_s
         self.fetched, self.fetch_s = [], self.now
 
     def figures(self):
-        return {"step_s": self.now, **self.busy}
+        return {"step_s": self.now, "compute_s": self.busy["forward_s"] + self.busy["backward_s"], **self.busy}
 
 
 def run(job):
-    """Seconds of a step: from one step's end to the next's, of it forward and backward, and how long each resource was busy."""
+    """Seconds of a step, from one step's end to the next's, and how long each resource was busy; of the last one the length and spans."""
     simulation, period = Simulation(job), max(job.update_interval, LEAST_STEPS)
     for _ in range(WINDOWS_BEFORE * period):
         simulation.step()
     before = simulation.figures()
-    for _ in range(WINDOWS_COUNTED * period):
+    for left in reversed(range(WINDOWS_COUNTED * period)):
+        if left == 1:
+            simulation.busy.spans = []  # updates of this step run into the last one
+        began = simulation.now
         simulation.step()
-    return {name: (value - before[name]) / (WINDOWS_COUNTED * period) for name, value in simulation.figures().items()}
+    spans = [(what, max(begin, began) - began, min(end, simulation.now) - began) for what, begin, end in simulation.busy.spans]
+    figures = {name: (value - before[name]) / (WINDOWS_COUNTED * period) for name, value in simulation.figures().items()}
+    return figures, simulation.now - began, spans

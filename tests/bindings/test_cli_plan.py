@@ -327,8 +327,17 @@ class Times(PlanTest):
             self.assertLess(abs(row["step_s"] - without["step_s"] - own), 0.01 * own)
         self.assertEqual((given["recommended"]["update_interval"], given["recommended"]["publish_lag"]), (1, 0))
         self.says(0, "2 ns per parameter and step of the plugin's own passes, as measured in", self.llama, "--machine", own_file, "--device", "cpu")
-        self.says(0, r"on the device the plugin's own passes, 13[0-9]*\.[0-9] ms", self.llama, "--own", 2)
-        self.says(0, r"backward [0-9.]*, waiting 0\.[0-9] \(0\.[0-9] %\)$", self.llama, "--tokens", 16384, "--host", 1e5, "--link", 1e5, "--own", 2)
+        self.says(0, r"^the plugin's own +13[0-9]*\.[0-9] \|[ =-]*\|$", self.llama, "--own", 2)
+        self.says(0, r"lag 0, waiting 0\.[0-9] \(0\.[0-9] %\)$", self.llama, "--tokens", 16384, "--host", 1e5, "--link", 1e5, "--own", 2)
+
+    def test_the_timeline(self):
+        """To the letter as docs/tools.md has it, of the command that stands there; what ranks exchange is drawn, too."""
+        page = (Path(__file__).parents[2] / "docs/tools.md").read_text(encoding="utf-8")
+        words, = re.findall(r"^    \$ zf plan mistral-7b/ (.*)$", page, re.MULTILINE)
+        text = self.plan(self.write("config.json", PUBLISHED[7241732096]), *words.split())[1]
+        drawn = text[text.index("\nstep "):text.index("\n\n  S  lag")].replace("\n", "\n    ")
+        self.assertIn(f"{drawn}\n\n", page)
+        self.says(0, r"^sums over ranks +[0-9.]+ \|.*\|\n(.*\n)*values to ranks +[0-9.]+ \|.*\|$", self.llama, "--ranks", 8, "--stage", 1)
 
     def test_the_times(self):
         slow, late, machine = self.at(), self.at("--no-fetch"), self.write("machine.json", MACHINE)
