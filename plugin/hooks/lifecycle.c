@@ -328,7 +328,7 @@ static zf_status_t bind(zf_instance_t *inst, const zf_bind_args_t *args, zf_erro
     return st;
 }
 
-static void log_plan(const zf_instance_t *inst, const char *rules) {
+static void log_plan(const zf_instance_t *inst, const char *rules, double seconds) {
     const zfi_layout_t *layout = &inst->run->mem.layout;
     double per = (double)layout->n_elems;
     uint64_t named_nbytes = layout->host_state_nbytes + layout->host_slots_nbytes + layout->host_publish_nbytes;
@@ -343,14 +343,14 @@ static void log_plan(const zf_instance_t *inst, const char *rules) {
     zfi_log(&inst->engine, ZF_LOG_INFO, "bind",
             "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; %s%s%s; kernels %s, %u "
             "worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, "
-            "publish %.2f, all else %.2f), %s %.1f MiB, with the state of %.1f %% of the elements",
+            "publish %.2f, all else %.2f), %s %.1f MiB, with the state of %.1f %% of the elements; in %.1f s",
             modes[config->mode], rules, layout->n_elems, inst->run->n_params, inst->engine.ops->name, window,
             inst->engine.policy.published == ZFI_PUBLISHED_AT_FETCH ? " (at fetch)" : "", selects,
             inst->engine.kernels->name, inst->engine.n_workers, (double)layout->host_nbytes / 1048576,
             (double)layout->host_nbytes / per, (double)layout->host_state_nbytes / per,
             (double)layout->host_slots_nbytes / per, (double)layout->host_publish_nbytes / per,
             (double)(layout->host_nbytes - named_nbytes) / per, device, (double)layout->device_nbytes / 1048576,
-            100.0 * (double)layout->n_resident_elems / per);
+            100.0 * (double)layout->n_resident_elems / per, seconds);
 }
 
 static void log_shards(const zf_instance_t *inst) {
@@ -391,10 +391,10 @@ static void warn_of_padding(const zf_instance_t *inst) {
                 worst->cols);
 }
 
-static void log_bound(const zf_instance_t *inst) {
+static void log_bound(const zf_instance_t *inst, zfi_run_clock_t *clock) {
     char rules[128];
     zfi_rules_text(&inst->engine.rules, rules, sizeof rules);
-    log_plan(inst, rules);
+    log_plan(inst, rules, (double)zfi_run_ns(clock) * 1e-9);
     log_shards(inst);
 }
 
@@ -410,6 +410,7 @@ zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_bind_args_t *given, ui
                             zf_bind_report_t *out_report, zf_error_t *err) {
     zf_bind_args_t args;
     zf_bind_report_t report;
+    zfi_run_clock_t clock = zfi_run_clock();
     zf_status_t st = zfi_hook_begin(inst, ZFI_IN_CREATED | ZFI_IN_TRAINING, "bind_params", err);
     if (st)
         return st;
@@ -425,7 +426,7 @@ zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_bind_args_t *given, ui
             out_ids[i] = i;
         zfi_memory_planned(&inst->run->ranks, &report);
         zfi_struct_write(out_report, &report, sizeof report);
-        log_bound(inst);
+        log_bound(inst, &clock);
         zfi_auditing_bound(inst);
         warn_of_padding(inst);
     }

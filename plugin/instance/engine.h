@@ -34,7 +34,7 @@ typedef struct zfi_counters {
     _Atomic uint64_t exchanges, sent_nbytes, exchange_ns, stall_ranks_ns;
 } zfi_counters_t;
 
-enum { ZFI_N_COUNTERS = 37 /* of zf.stats/1 (hooks/stats.c) */, ZFI_LONG_PIN_NBYTES = 1 << 30 };
+enum { ZFI_N_COUNTERS = 37 /* of zf.stats/1 (hooks/stats.c) */, ZFI_LONG_BIND_NBYTES = 1 << 30 };
 
 /* [hook] What the steps of the trace took (hooks/trace.h): the device's stall since create and the meter's sums when
  * they began, and the stall at the newest of them. */

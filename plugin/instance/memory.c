@@ -162,6 +162,13 @@ static zf_status_t promise(zfi_run_t *run, zfi_arena_t *host, zfi_arena_t *devic
     return st;
 }
 
+/* Tells of memory that takes seconds to map, page-lock and fill. */
+static void say_long(const zfi_engine_t *engine, uint64_t nbytes) {
+    if (nbytes >= ZFI_LONG_BIND_NBYTES)
+        zfi_log(engine, ZF_LOG_INFO, "bind_params", "taking %" PRIu64 " MiB of host memory%s, which takes seconds",
+                nbytes >> 20, engine->ops->has_own_memory ? ", page-locked" : "");
+}
+
 zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     zfi_arena_t host = {0}, device = {0};
     uint64_t base = 0;
@@ -171,8 +178,10 @@ zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
         run->hs.n_spares /= 2;
         st = promise(run, &host, &device, run->hs.n_spares ? NULL : err);
     }
-    if (!st)
+    if (!st) {
+        say_long(run->engine, host.promised_nbytes + (is_of_host(run->engine) ? device.promised_nbytes : 0));
         st = zfi_arena_map(&host, "the host's optimizer state", err);
+    }
     if (!st)
         st = map_device(run->engine, &device, "the device's side", err);
     if (!st)

@@ -40,21 +40,9 @@ static zfi_held_t forget(zfi_engine_t *engine, const void *memory) {
 
 /* ---- page-locked memory ------------------------------------------------------------------------------------------ */
 
-static zf_status_t pin(zfi_engine_t *engine, void *memory, uint64_t nbytes, int *out_is_pageable, zf_error_t *err) {
-    int is_long = engine->ops->has_own_memory && nbytes >= ZFI_LONG_PIN_NBYTES;
-    zfi_run_clock_t clock = zfi_run_clock();
-    if (is_long)
-        zfi_log(engine, ZF_LOG_INFO, "bind_params", "page-locking %" PRIu64 " MiB of host memory, which takes seconds",
-                nbytes >> 20);
-    zf_status_t st = engine->ops->pin(engine->device, memory, nbytes, out_is_pageable, err);
-    if (is_long)
-        zfi_log(engine, ZF_LOG_INFO, "bind_params", "page-locking took %.1f s", (double)zfi_run_ns(&clock) * 1e-9);
-    return st;
-}
-
 zf_status_t zfi_engine_pin(zfi_engine_t *engine, const zfi_arena_t *arena, int *out_is_pageable, zf_error_t *err) {
     zfi_held_t held = {.memory = arena->base, .nbytes = arena->total_nbytes};
-    zf_status_t st = pin(engine, arena->base, arena->total_nbytes, out_is_pageable, err);
+    zf_status_t st = engine->ops->pin(engine->device, arena->base, arena->total_nbytes, out_is_pageable, err);
     if (st || !is_on(engine))
         return st;
     st = remember(engine, &held, err);
@@ -172,7 +160,8 @@ static zf_status_t pin_all(zfi_engine_t *engine, zf_error_t *err) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < residency->n && !st; i++) {
         if (!residency->all[i].is_device)
-            st = pin(engine, residency->all[i].memory, residency->all[i].nbytes, &is_pageable, err);
+            st =
+                engine->ops->pin(engine->device, residency->all[i].memory, residency->all[i].nbytes, &is_pageable, err);
         if (st)
             unpin_first(engine, i);
     }

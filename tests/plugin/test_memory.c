@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/arena.h"
+#include "base/error.h"
 #include "base/node.h"
 #include "instance/instance.h"
 #include "instance/memory.h"
@@ -99,9 +101,33 @@ ZT_TEST(refused_with_need_and_have) {
     zt_rig_end(&rig);
 }
 
+static char said[512]; /* the newest line of the log */
+
 ZT_WRAP(zf_status_t, zfi_arena_map, zfi_arena_t *arena, const char *what, zf_error_t *err) {
     n_mapped++;
+    if (arena->promised_nbytes > 1 << 30)
+        return zfi_error(err, ZF_ERR_DEVICE, "bind_params", "when it is mapped, the log has said: %s", said);
     return __real_zfi_arena_map(arena, what, err);
+}
+
+static void note_said(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *msg,
+                      uint64_t length) {
+    (void)ctx, (void)level, (void)component, (void)file, (void)line;
+    snprintf(said, sizeof said, "%.*s", (int)length, msg);
+}
+
+ZT_TEST(memory_that_takes_seconds_is_said_before) {
+    const int64_t sizes[] = {8192, 12288};
+    zt_rig_start(&rig, shapes, 1);
+    void *memory = mmap(NULL, 4 * 8192 * 12288, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(memory, MAP_FAILED);
+    rig.host.log = note_said;
+    zt_rig_create(&rig, "[host]\nthreads = 1\nearly_mib = 0\n", 0);
+    zt_tensor(&rig.params[0].tensor, memory, sizes, 2, 0);
+    rig.decls[0].home = ZF_HOME_HOST;
+    zt_refused(&rig.err, zt_rig_try_bind(&rig), ZF_ERR_DEVICE, " MiB of host memory, which takes seconds");
+    munmap(memory, 4 * 8192 * 12288);
+    zt_rig_end(&rig);
 }
 
 /* The CPU as a device with memory of its own, of which ranks exchange page-locked copies. */

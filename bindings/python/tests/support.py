@@ -7,10 +7,12 @@ step. torch rounds in another order, so the two agree within BOUND, not bit for 
 import copy
 import ctypes
 import importlib.util
+import io
 import logging
 import os
 import sys
 import tempfile
+import threading
 import traceback
 import unittest
 from pathlib import Path
@@ -58,6 +60,25 @@ def needs(*packages):
     """Skips a test or a class of them where one of these is not installed."""
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
     return unittest.skipIf(missing, f"not installed: {' '.join(missing)}")
+
+
+class Terminal(io.StringIO):
+    """wait(): until something is written from now on."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_written = threading.Event()
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        self.is_written.set()
+        return super().write(text)
+
+    def wait(self):
+        self.is_written.clear()
+        assert self.is_written.wait(60), "nothing was written"
 
 
 def in_a_fork(act):

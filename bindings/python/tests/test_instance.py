@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The framework-neutral instance, on plain array.array memory: no torch, no numpy."""
 import array
+import contextlib
 import ctypes
 import gc
 import json
@@ -21,7 +22,7 @@ from unittest import mock
 
 import support
 import zfplugin
-from zfplugin import _abi, state, tensors
+from zfplugin import _abi, progress, state, tensors
 
 
 def floats(*values):
@@ -43,6 +44,23 @@ class InstanceTest(unittest.TestCase):
         instance = zfplugin.Instance(support.config(*parts))
         self.addCleanup(instance.close)
         return instance
+
+
+class Bind(InstanceTest):
+    def test_one_that_takes_long_is_shown_on_a_terminal(self):
+        """It is as slow as the line takes to appear. One that is over before shows nothing."""
+        call = zfplugin.Instance.call
+        for is_long in (True, False):
+            terminal = support.Terminal()
+
+            def slow(instance, function, *args, doing, is_long=is_long, terminal=terminal, **options):
+                if doing == "bind" and is_long:
+                    terminal.wait()
+                return call(instance, function, *args, doing=doing, **options)
+            with mock.patch.multiple(progress, LONG=0.01 if is_long else 1e9, PERIOD=0.01), mock.patch.object(zfplugin.Instance, "call", slow), \
+                    contextlib.redirect_stderr(terminal):
+                self.make(support.SYNCHRONOUS).bind([zfplugin.Param("a", floats(1))])
+            self.assertRegex(terminal.getvalue(), r"\A(\r\033\[Kzfplugin: taking memory for masters and moments ... \d+ s)+\r\033\[K\Z" if is_long else r"\A\Z")
 
 
 class WholeMatrices(InstanceTest):

@@ -18,7 +18,7 @@ from test_torch_carried import VULKAN, setUpModule, tearDownModule  # noqa: F401
 import torchvulkan
 from torch import nn
 from torch.overrides import TorchFunctionMode
-from zfplugin import errors
+from zfplugin import errors, progress
 from zfplugin.torch import carried, lanes
 
 
@@ -322,14 +322,16 @@ class Lanes(TorchTest):
         """Laid out as what is copied; where it is page-locked at most an eighth more than is needed."""
         tensors = [torch.empty(100, 7), torch.empty(64, 48).t(), torch.empty(0), torch.empty(()), torch.empty(10, 10)[:, ::2],
                    *(torch.empty(1000, n, dtype=torch.bfloat16) for n in range(100, 2000, 100))]
-        blocks, empty = [], torch.empty
+        blocks, empty, terminal = [], torch.empty, support.Terminal()
 
-        def count(*shape, pin_memory=False, **options):
+        def slow(*shape, pin_memory=False, **options):
+            """As long as the line of progress takes to appear, or to be written again."""
             made = empty(*shape, **options)
             if pin_memory:
                 blocks.append(made.nbytes)
+                terminal.wait()
             return made
-        with mock.patch.object(torch, "empty", count):
+        with mock.patch.object(torch, "empty", slow), mock.patch.multiple(progress, LONG=0.01, PERIOD=0.01), contextlib.redirect_stderr(terminal):
             for is_pinned in (True, False):
                 found = lanes.host_memory(tensors, is_pinned)
                 for mine, of in zip(found, tensors):
@@ -338,3 +340,4 @@ class Lanes(TorchTest):
         self.assertEqual(found[1].stride(), tensors[1].stride())
         self.assertTrue(all(n & (n - 1) == 0 for n in blocks))
         self.assertLess(sum(blocks), 1.125 * sum(of.nbytes for of in tensors) + (1 << 20))
+        self.assertRegex(terminal.getvalue(), r"\A\r\033\[Kzfplugin: page-locking host memory, 0 of 36 MiB \.\.\. \d+ s\r.* 3\d of 36 MiB [^\n]*\r\033\[K\Z")

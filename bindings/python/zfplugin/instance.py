@@ -26,7 +26,7 @@ import re
 import threading
 import weakref
 
-from . import _abi, errors, library, places, signals, tensors
+from . import _abi, errors, library, places, progress, signals, tensors
 from .rules import RULES, MatrixRule, RuleCallback, matrix_rules
 from .version import VERSION
 
@@ -286,7 +286,9 @@ class Instance:
         if any(isinstance(rule, MatrixRule) for rule in rules):
             self._matrices = self._matrices or matrix_rules(self)
             args.next = C.addressof(self._matrices)
-        self.call(self.table.bind_params, C.byref(args), ids, C.byref(layout), doing="bind")
+        with progress.Line("zfplugin", after=progress.LONG) as line:
+            line.show("taking memory for masters and moments")
+            self.call(self.table.bind_params, C.byref(args), ids, C.byref(layout), doing="bind")
         self._places, self._rules = held, rules
         _bound.add(self)
         self.params = params

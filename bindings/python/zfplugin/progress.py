@@ -14,12 +14,18 @@ import threading
 import time
 
 
+LONG = 2.0  # seconds; work that is over by then needs no line
+PERIOD = 0.5  # seconds; between two writes of a line
+
+
 class Line:
-    def __init__(self, program: str, stream=None):
-        self.program, self.stream = program, stream or sys.stderr
-        self.is_on = self.stream.isatty()
+    """after: seconds of work until the line appears."""
+
+    def __init__(self, program: str, stream=None, after: float = 0.0):
+        self.program, self.stream, self.after = program, stream or sys.stderr, after
+        self.is_on, self.is_shown = self.stream.isatty(), False
         self.lock, self.ending = threading.Lock(), threading.Event()
-        self.text = None  # what, how many of how many, or None: nothing is shown
+        self.text = None  # what, how many of how many of which unit, or None: nothing is shown
         self.began = self.written = 0.0
         self.thread = None
 
@@ -35,13 +41,13 @@ class Line:
             self.thread.join()
         self.clear()
 
-    def show(self, what: str, n_done: int = 0, n_all: int = 0) -> None:
+    def show(self, what: str, n_done: int = 0, n_all: int = 0, unit: str = "") -> None:
         """The work of now; n_all = 0: unknown. Time counts from the first call on."""
         with self.lock:
             now = time.monotonic()
             self.began = self.began or now
             is_new = self.text is None or self.text[0] != what
-            self.text = (what, n_done, n_all)
+            self.text = (what, n_done, n_all, unit)
             if is_new or now - self.written > 0.1:
                 self._write()
 
@@ -60,23 +66,23 @@ class Line:
             self._clear()
 
     def _keep_showing(self) -> None:
-        while not self.ending.wait(0.5):
+        while not self.ending.wait(PERIOD):
             with self.lock:
                 self._write()
 
     def _clear(self) -> None:
-        if self.is_on and self.text is not None:
+        if self.is_shown:
             self.stream.write("\r\033[K")
             self.stream.flush()
-        self.text = None
+        self.text, self.is_shown = None, False
 
     def _write(self) -> None:
-        if not self.is_on or self.text is None:
-            return
-        what, n_done, n_all = self.text
         elapsed = time.monotonic() - self.began
-        count = f", {n_done} of {n_all}" if n_all else ""
+        if not self.is_on or self.text is None or elapsed < self.after:
+            return
+        what, n_done, n_all, unit = self.text
+        count = f", {n_done} of {n_all}{unit}" if n_all else ""
         left = f", about {elapsed / n_done * (n_all - n_done):.0f} s left" if 0 < n_done < n_all else ""
-        self.written = time.monotonic()
+        self.written, self.is_shown = time.monotonic(), True
         self.stream.write(f"\r\033[K{self.program}: {what}{count} ... {elapsed:.0f} s{left}")
         self.stream.flush()

@@ -12,7 +12,7 @@ import contextlib
 import torch
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
-from .. import errors
+from .. import errors, progress
 
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 SMALL_NBYTES = 1 << 15   # bytes of the largest tensor that travels with others
@@ -254,18 +254,20 @@ def host_memory(tensors, is_pinned):
     like = [torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="meta") if _is_dense(t) else torch.empty(t.size(), dtype=t.dtype, device="meta")
             for t in tensors]
     sizes = [_round_up(t.nbytes) for t in like]
-    out, rest = [None] * len(like), sorted(range(len(like)), key=sizes.__getitem__)
-    while rest and is_pinned:
-        total, largest = sum(sizes[i] for i in rest), sizes[rest[-1]]
-        nbytes = max(1 << max(total, 1).bit_length() - 1, 1 << max(largest - 1, 1).bit_length(), _BLOCK_NBYTES)
-        block, at, left = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True), 0, []
-        for i in reversed(rest):
-            if at + sizes[i] > nbytes:
-                left.append(i)
-                continue
-            out[i] = block[at:at + like[i].nbytes].view(like[i].dtype).as_strided(like[i].size(), like[i].stride())
-            at += sizes[i]
-        rest = left[::-1]
+    out, rest = [None] * len(like), sorted(range(len(like)), key=sizes.__getitem__) if is_pinned else []
+    with progress.Line("zfplugin", after=progress.LONG) as line:
+        while rest:
+            total, largest = sum(sizes[i] for i in rest), sizes[rest[-1]]
+            line.show("page-locking host memory", sum(sizes) - total >> 20, sum(sizes) >> 20, " MiB")
+            nbytes = max(1 << max(total, 1).bit_length() - 1, 1 << max(largest - 1, 1).bit_length(), _BLOCK_NBYTES)
+            block, at, left = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True), 0, []
+            for i in reversed(rest):
+                if at + sizes[i] > nbytes:
+                    left.append(i)
+                    continue
+                out[i] = block[at:at + like[i].nbytes].view(like[i].dtype).as_strided(like[i].size(), like[i].stride())
+                at += sizes[i]
+            rest = left[::-1]
     return [torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="cpu") if found is None else found for t, found in zip(like, out)]
 
 
