@@ -447,8 +447,8 @@ def whole_muon(values):
 
 
 def muon():
-    """Cut by rows, unevenly, and by columns; heads that are matrices each, across the cut; experts that lie apart, and that are cut: the bits of torch's Muon of whole matrices. Resumed by each
-    process from its part."""
+    """Cut by rows, unevenly, and by columns; heads that are matrices each, across the cut; experts that lie apart, and that are cut: the bits of torch's
+    Muon of whole matrices, and the norm of all. Resumed by each process from its part."""
     mesh, generator = init_device_mesh("cpu", (dist.get_world_size(),)), torch.Generator().manual_seed(5)
     places = {"rows": (25, 12, Shard(0)), "heads": (25, 12, Shard(0)), "columns": (12, 17, Shard(1)), "apart.experts": (4, 8, 6, Shard(0)), "cut.experts": (3, 9, 6, Shard(1)),
               "bias": (7, Shard(0))}
@@ -467,13 +467,16 @@ def muon():
             other.load_state_dict(saved)
             opt.close()
             params, opt = resumed, other
+        squares = 0
         for name, p in params.items():
             gradient = torch.randn(p.shape, generator=generator)
+            squares += gradient.square().sum().item()
             p.grad = distribute_tensor(gradient, mesh, p.placements)
             for part, of in zip(theirs[name], matrices_of(name, gradient)):
                 part.grad = of.clone()
         for optimizer in (opt, *references):
             optimizer.step()
+        assert abs(opt.grad_norm / squares ** 0.5 - 1) < 1e-6, (step, opt.grad_norm)  # each gradient counts once, cut or apart
         for name, p in params.items():
             worst_of = (p.full_tensor() - torch.stack([*theirs[name]]).view(p.shape)).abs().max().item()
             assert worst_of <= (1e-5 if "experts" in name else 2e-7 if name in ("bias", "heads") else 0), (step, name, worst_of)  # experts are multiplied together
