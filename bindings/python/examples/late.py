@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The price of late weights for Muon, and for AdamW: loss of the last quarter of a GPT on bytes of text, in torch alone.
+"""The price of late weights for Muon, and for AdamW: loss of the last quarter of a GPT on bytes of text, in torch alone; and of the plugin's.
 
     python3 late.py [--large] RUNS.jsonl TEXT...    (files; without one the table of the runs so far)
 
 RUNS.jsonl keeps a line of each finished run, so the command goes on where it was ended. Each arm has nine: three rates by three seeds.
 "late d": every gradient is taken at weights that lack the newest d updates. "window S": gradients of S steps are taken at weights that the next window
 alone shows, and then replayed in order, parameter by parameter in turn: mode = windows. Muon trains the matrices of the blocks, with
-adjust_lr_fn="match_rms_adamw"; AdamW the rest, as late. docs/accuracy.md has the tables.
+adjust_lr_fn="match_rms_adamw"; AdamW the rest, as late. "plugin": zfplugin trains both, on time. docs/accuracy.md has the tables.
 """
 import argparse
 import collections
@@ -17,10 +17,10 @@ import torch
 from torch import nn
 
 Size = collections.namedtuple("Size", "width heads layers batch steps")
-SMALL, LARGE = Size(64, 4, 2, 8, 200), Size(256, 8, 12, 4, 100)
-WARM_UP, LENGTH, RATES, SEEDS = 20, 64, (1e-3, 2e-3, 4e-3), (0, 1, 2)
+SMALL, LARGE = Size(64, 4, 2, 8, 200), Size(256, 8, 12, 4, 60)
+LENGTH, RATES, SEEDS = 64, (1e-3, 2e-3, 4e-3), (0, 1, 2)
 ARMS = {"on time": (0, 1), "window 2": (0, 2), "window 4": (0, 4), "late 1": (1, 1), "late 3": (3, 1)}
-OF_RULES = {"muon": tuple(ARMS), "adamw": ("on time", "late 1", "late 3")}
+OF_RULES = {"muon": (*ARMS, "plugin"), "adamw": ("on time", "late 1", "late 3")}
 
 
 class Block(nn.Module):
@@ -71,26 +71,44 @@ class Late:
         self.shown.grad = None
 
 
+class Plugin:
+    """All parameters, trained by zfplugin."""
+
+    def __init__(self, model, hidden, rates):
+        import zfplugin.torch
+
+        groups = [[(name, p) for name, p in model.named_parameters() if (id(p) in hidden) is is_hidden] for is_hidden in (True, False)]
+        self.rates = rates
+        self.optimizer = zfplugin.torch.ZenFlow([{"params": groups[0], "rule": "muon", "adjust_lr_fn": "match_rms_adamw"}, {"params": groups[1]}])
+
+    def step(self, t):
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rates[t]
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
 def train(size, text, rule, arm, lr, seed):
     torch.manual_seed(seed)
-    model, (late, window), losses = GPT(size), ARMS[arm], []
-    rates = [lr * min(1, (t + 1) / WARM_UP) * (1 - 0.9 * t / size.steps) for t in range(size.steps)]
+    model, (late, window), losses = GPT(size), ARMS.get(arm, (0, 1)), []
+    rates = [lr * min(1, (t + 1) / (size.steps // 10)) * (1 - 0.9 * t / size.steps) for t in range(size.steps)]
     hidden = {id(p) for p in model.blocks.parameters() if p.dim() == 2}
-    all_late = [Late(p, rule == "muon" and id(p) in hidden, rates, late, window, turn) for turn, p in enumerate(model.parameters())]
+    optimizers = [Plugin(model, hidden, rates)] if arm == "plugin" else [
+        Late(p, rule == "muon" and id(p) in hidden, rates, late, window, turn) for turn, p in enumerate(model.parameters())]
     for t in range(size.steps):
         rows = torch.stack([text[at:at + LENGTH + 1] for at in torch.randint(len(text) - LENGTH, (size.batch,)).tolist()]).long()
         loss = nn.functional.cross_entropy(model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
         loss.backward()
         losses.append(loss.item())
-        for p in all_late:
-            p.step(t)
+        for optimizer in optimizers:
+            optimizer.step(t)
     return sum(losses[-size.steps // 4:]) / (size.steps // 4)
 
 
 def wanted():
     """Runs, those of Muon on time and by windows first."""
     runs = [(rule, arm, lr, seed) for seed in SEEDS for rule in OF_RULES for arm in OF_RULES[rule] for lr in RATES]
-    return sorted(runs, key=lambda run: run[0] == "adamw" or run[1].startswith("late"))
+    return sorted(runs, key=lambda run: run[0] == "adamw" or run[1] not in ("on time", "window 2", "window 4"))
 
 
 def print_table(done):
