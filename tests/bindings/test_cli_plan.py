@@ -16,9 +16,10 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-ZF = os.environ["ZF"]
+ZF, ROOT = os.environ["ZF"], Path(__file__).parents[2]
 os.environ["ZF_COMMAND"] = ZF
-sys.path.insert(0, str(Path(ZF).parent))
+sys.path[:0] = [str(Path(ZF).parent), str(ROOT / "conformance/bench")]
+import machines  # noqa: E402
 import plan as command  # noqa: E402
 import plan_text  # noqa: E402
 
@@ -332,12 +333,23 @@ class Times(PlanTest):
 
     def test_the_timeline(self):
         """To the letter as docs/tools.md has it, of the command that stands there; what ranks exchange is drawn, too."""
-        page = (Path(__file__).parents[2] / "docs/tools.md").read_text(encoding="utf-8")
+        page = (ROOT / "docs/tools.md").read_text(encoding="utf-8")
         words, = re.findall(r"^    \$ zf plan mistral-7b/ (.*)$", page, re.MULTILINE)
         text = self.plan(self.write("config.json", PUBLISHED[7241732096]), *words.split())[1]
         drawn = text[text.index("\nstep "):text.index("\n\n  S  lag")].replace("\n", "\n    ")
         self.assertIn(f"{drawn}\n\n", page)
         self.says(0, r"^sums over ranks +[0-9.]+ \|.*\|\n(.*\n)*values to ranks +[0-9.]+ \|.*\|$", self.llama, "--ranks", 8, "--stage", 1)
+
+    def test_figures_of_documents(self):
+        """The row of docs/tools.md's table that reads most; README.md's bytes of a parameter on the host, of the plugin's own way and where torch carries."""
+        self.assertIn(f"\n{machines.row([ZF], machines.MACHINES[4])}\n", (ROOT / "docs/tools.md").read_text(encoding="utf-8"))
+        found = {}
+        for moments in ("float32", "int8"):
+            plan = self.figures(self.llama, "--no-fetch", "--set", f"host.moments_dtype={moments}", "--set", "host.early_mib=0")
+            found[moments] = (plan["host_nbytes"] + plan["device_nbytes"]) / plan["n_elems"]
+        own, own_8 = (f"{found[moments]:.1f}" for moments in found)
+        text = f"| **{own}**, carried by torch {found['float32'] + 2:.0f}; in 8 bits {own_8}, {found['int8'] + 2:.1f} |"
+        self.assertIn(text, (ROOT / "README.md").read_text(encoding="utf-8"))
 
     def test_the_times(self):
         slow, late, machine = self.at(), self.at("--no-fetch"), self.write("machine.json", MACHINE)

@@ -3,6 +3,7 @@
 
   program   the C code in README.md and docs/recipes.md stands so in a program of bindings/examples, which a test builds and runs
   run       README.md shows the areas' lines and the last word of conformance/results/run.txt, all that judge printed of a wheel
+  figures   README.md's figures are those of the page or file that measured them: moments that fall, AdamW on a CPU, simulated machines, defaults
   length    README.md and conformance/README.md have at most 150 lines, abi/README.md less than 220
   sentences the pages that are read first have no sentence of more than 35 words
   links     every relative link and image of a Markdown file leads to a file, and to a heading that is there
@@ -44,6 +45,34 @@ def check_run(root):
     block = "\n".join(f"    {line}" for line in printed if RUN.match(line))
     if f"\n\n{block}\n\n" not in shown:
         yield f"README.md: does not show what conformance/results/run.txt says of the areas, which is:\n{block}"
+
+
+def rows_of(text, n_columns):
+    """Of its tables of so many columns."""
+    rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|"))
+    return [row for row in rows if len(row) == n_columns]
+
+
+def check_figures(root):
+    read = {name: (root / name).read_text(encoding="utf-8") for name in (
+        "README.md", "docs/memory.md", "docs/tools.md", "docs/configuration.md", "conformance/results/cpu_step.txt")}
+    readme = read["README.md"]
+    decay = {row[0]: row[3].split(" ")[0] for row in rows_of(read["docs/memory.md"], 4)}
+    names, _, medians = rows_of(readme, 6)
+    wall = {name: float(ns) for name, ns in re.findall(r"^(\S.*?)  +([0-9.]+)", read["conformance/results/cpu_step.txt"], re.MULTILINE)}
+    memory = re.search(r"memory moves ([0-9]+)", read["conformance/results/cpu_step.txt"]).group(1)
+    exact = [float(cell.split(",")[0]) for row in rows_of(read["docs/tools.md"], 6) for cell in row[3:] if re.match("[01][.][0-9]{2},", cell)]
+    defaults = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", read["docs/configuration.md"], re.MULTILINE))
+    shown = {key: row[1] for row in rows_of(readme, 3) for key in re.findall(r"^`(?:\[\w+\] )?(\w+)`$", row[0])}
+    for what, said in (
+            ("docs/memory.md: the fall of moments", [decay.get(name) for name in names] == medians),
+            ("conformance/results/cpu_step.txt", f"{wall['plugin, float32']:.2f} ns per parameter, torch's fused AdamW {wall['torch AdamW fused, fp32']:.2f} "
+             f"(two cores, {memory} GB/s of memory" in readme),
+            ("docs/tools.md: the machines", f"in {sum(of >= 0.9 for of in exact)} of the {len(exact)} simulated cases" in readme),
+            ("docs/configuration.md: defaults", len(shown) == 7 and all(
+                said.split()[0] == defaults.get(key) or said == "2 in windows" for key, said in shown.items()))):
+        if not said:
+            yield f"README.md: says otherwise than {what}"
 
 
 def check_length(root):
@@ -111,7 +140,7 @@ def check_keys(root, plugin, zf):
 
 def main():
     root = Path(sys.argv[1])
-    problems = [*check_program(root), *check_run(root), *check_length(root), *check_sentences(root), *check_links(root)]
+    problems = [*check_program(root), *check_run(root), *check_figures(root), *check_length(root), *check_sentences(root), *check_links(root)]
     if len(sys.argv) > 2:
         problems += check_needs(root, sys.argv[2])
     if len(sys.argv) > 3:

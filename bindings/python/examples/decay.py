@@ -3,9 +3,10 @@
 """Whether a second moment follows gradients that fall: sqrt(v) over fp32's, median [5 %, 95 %], of optimizers with small moments.
 
 3,000 steps of like gradients, then 4,000 after half of them fell tenfold: of those elements. A step is lr / sqrt(v), so where 5.7 stands steps
-stay 5.7 times too small. With bitsandbytes or torchao installed theirs, too, on a CPU. docs/memory.md has the table.
+stay 5.7 times too small. With bitsandbytes or torchao installed theirs, too, on a CPU. docs/memory.md has the table. Arguments: names that are run alone.
 """
 import importlib.util
+import sys
 
 import torch
 
@@ -26,12 +27,14 @@ def optimizers(p):
         from torchao.optim import AdamW8bit
         yield "torchao AdamW8bit", p, AdamW8bit([p]), lambda o: o.state[p]["exp_avg_sq"].dequantize()
     for moments in ("float32", "bfloat16_stochastic", "int8_bfloat16", "int8"):
-        yield f"ZenFlow {moments}", p, zfplugin.torch.ZenFlow([p], config={"host": {"moments_dtype": moments}, "log": {"level": "error"}}), \
+        yield f"ZenFlow {moments}", p, zfplugin.torch.ZenFlow([("p", p)], config={"host": {"moments_dtype": moments}, "log": {"level": "error"}}), \
             lambda o: o.state[p]["exp_avg_sq"]
 
 
-def main():
+def main(*names):
     for name, p, optimizer, read in optimizers(torch.nn.Parameter(torch.zeros(SHAPE))):
+        if names and name not in names:
+            continue
         generator, want, found = torch.Generator().manual_seed(0), torch.zeros(SHAPE), []
         for step in range(BEFORE + AFTER):
             grad = torch.randn(SHAPE, generator=generator)
@@ -46,4 +49,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

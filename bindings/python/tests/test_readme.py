@@ -178,6 +178,14 @@ class Start(TorchTest):
             exec(compile(code, "docs/start.md", "exec"), {})  # pylint: disable=exec-used
         self.assertRegex(printed.getvalue(), r"^12 steps, 1[2-3]\.\d bytes per parameter, \d+\.\d % of the last step waited for the plugin$")
 
+    def test_a_row_of_small_moments(self):
+        """As docs/memory.md has it; README.md's is taken from there."""
+        import decay
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            decay.main("ZenFlow int8")
+        figures = printed.getvalue().strip().partition(" | ")[2]
+        self.assertIn(f"\n| `int8` | 2.06 | {figures} |\n", (ROOT / "docs/memory.md").read_text(encoding="utf-8"))
+
     def test_three_lines(self):
         code, = re.findall(r"```python\n(.*?)```", self.README, re.S)
         exec(compile(code, "README.md", "exec"), {"model": torch.nn.Linear(4, 4)})  # pylint: disable=exec-used
