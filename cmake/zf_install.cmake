@@ -52,7 +52,7 @@ if(TARGET zf-conform)
         install(DIRECTORY ${CMAKE_MATCH_1}/ DESTINATION ${zf_conform_dir}/python/${CMAKE_MATCH_2} COMPONENT conformance
                 FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
     endforeach()
-    install(FILES abi/layout/v0.15.txt DESTINATION ${zf_conform_dir}/python/zfplugin RENAME abi.txt COMPONENT conformance)
+    install(FILES abi/layout/v0.16.txt DESTINATION ${zf_conform_dir}/python/zfplugin RENAME abi.txt COMPONENT conformance)
     file(RELATIVE_PATH zf_bin_to_conform "/${CMAKE_INSTALL_BINDIR}" "/${zf_conform_dir}")
     file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/links")
     foreach(name zf-conform zf-host)

@@ -40,6 +40,9 @@ typedef struct zfi_data_matrix {
     /* CPU only: UPDATE_ALL takes an element of w from the visible one where that is not round(w), since the host wrote
      * it. Of fp32 the visible value is w itself. No digest is kept of them. */
     int sees_edits;
+    /* CPU only: its gradient lies in the memory of its visible values until UPDATE_ALL, or a worker, writes these; in a
+     * step that is skipped, too. No digest is kept of them. */
+    int carries;
     int has_sums; /* channel sums of |gradient| are wanted, and the selected channels are listed in index */
     uint64_t rows, cols;
     uint64_t param_offset; /* elements from the parameter's start, row-major */
@@ -53,6 +56,9 @@ typedef struct zfi_data_matrix {
     uint64_t unit_base;    /* first unit in unit_squares */
     zfi_place_t place;     /* of element (0, 0) in the visible parameter */
 } zfi_data_matrix_t;
+
+/* Whether a digest tells what the host wrote of its visible values. */
+static inline int zfi_has_digest(const zfi_data_matrix_t *matrix) { return !matrix->sees_edits && !matrix->carries; }
 
 /* A contiguous range of a matrix's elements and its place in a piece of staged values. */
 typedef struct zfi_data_segment {
@@ -105,8 +111,8 @@ struct zfi_data {
     const uint32_t *listed_pieces; /* piece numbers in the order that merge walks */
     const uint32_t *listed_matrices;
     uint32_t n_params, n_matrices;
-    zfi_moments_t moments;  /* how m and v are kept in all_m, all_v, but for runs; in m and v they are fp32 */
-    int counts_per_channel; /* n: one count per selected channel, else one per matrix */
+    zfi_moments_t moments;           /* how m and v are kept in all_m, all_v, but for runs; in m and v they are fp32 */
+    int counts_per_channel;          /* n: one count per selected channel, else one per matrix */
     zfi_run_ahead_fn host_run_ahead; /* of parameters with a host_rule */
     zfi_update_fn host_update;
     zfi_share_fn share; /* CPU only: ... [share_ctx]; NULL: a launch has one thread */

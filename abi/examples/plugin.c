@@ -142,23 +142,23 @@ static zf_status_t export(zf_instance_t *x, const zf_export_item_t *to, uint32_t
 }
 static zf_status_t poll(zf_instance_t *x, zf_step_report_t *r, zf_error_t *e) { return put(r, &x->report, sizeof *r); }
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
-    return put(out, &(zf_description_t){0, ZF_ABI_0_15, "example", "1", "", "", "", "", 1 << ZF_DEVICE_CPU},
+    return put(out, &(zf_description_t){0, ZF_ABI_0_16, "example", "1", "", "", "", "", 1 << ZF_DEVICE_CPU},
                sizeof *out);
 }
 static const void *none(const char *id) { return NULL; }
 
 int32_t zf_plugin_negotiate(zf_bootstrap_t *boot) {
-    static const zf_plugin_t table = {sizeof table, ZF_ABI_0_15, describe, create, destroy, bind,   changed, announce,
+    static const zf_plugin_t table = {sizeof table, ZF_ABI_0_16, describe, create, destroy, bind,   changed, announce,
                                       grads,        step,        get,      wait,   quiesce, export, poll,    none};
     uint32_t is_right = boot && boot->magic == ZF_BOOTSTRAP_MAGIC && boot->struct_size >= sizeof *boot && boot->abis &&
                         boot->n_abis <= 64 && !(boot->reserved0 | boot->reserved1 | boot->reserved2);
     for (uint32_t i = 0; is_right && i < boot->n_abis; i++)
-        if (boot->abis[i] == ZF_ABI_0_15)
-            return boot->chosen_abi = ZF_ABI_0_15, boot->plugin = &table, ZF_OK;
+        if (boot->abis[i] == ZF_ABI_0_16)
+            return boot->chosen_abi = ZF_ABI_0_16, boot->plugin = &table, ZF_OK;
     if (!is_right || !boot->n_abis || !boot->error)
         return fail(boot ? boot->error : NULL, ZF_ERR_ARGUMENT, "need a bootstrap record with a list of 1 to 64 ABIs");
     char text[80];
-    snprintf(text, sizeof text, "this plugin serves 0.15; the host offers %u.%u", ZF_ABI_MAJOR(*boot->abis),
+    snprintf(text, sizeof text, "this plugin serves 0.16; the host offers %u.%u", ZF_ABI_MAJOR(*boot->abis),
              ZF_ABI_MINOR(*boot->abis));
     return fail(boot->error, ZF_ERR_ABI, text);
 }

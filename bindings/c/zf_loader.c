@@ -38,7 +38,7 @@ struct zf_loader {
     char *file;
 };
 
-static const uint32_t served_abis[] = {ZF_ABI_0_15}; /* one per major, newest first */
+static const uint32_t served_abis[] = {ZF_ABI_0_16}; /* one per major, newest first */
 #define N_SERVED_ABIS ((uint32_t)(sizeof served_abis / sizeof served_abis[0]))
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
@@ -326,7 +326,7 @@ typedef struct slot {
 
 typedef void (*any_function_fn)(void);
 
-/* Every slot of ABI 0.15. Slots of later minors are optional for a host that serves 0.15 and are not listed. */
+/* Every slot of ABI 0.16. Slots of later minors are optional for a host that serves 0.16 and are not listed. */
 #define SLOT(member)                                                                                                   \
     { #member, offsetof(zf_plugin_t, member) }
 static const slot_t required_slots[] = {
@@ -352,11 +352,11 @@ static zf_status_t check_table(const zf_plugin_t *plugin, const char *file, zf_e
             continue;
         if (slot->offset + sizeof(any_function_fn) > plugin->struct_size)
             return fail(err, ZF_ERR_ABI, 0,
-                        "%s: its table has %u bytes and ends before %s, ABI 0.15 needs %zu; the plugin is faulty or "
+                        "%s: its table has %u bytes and ends before %s, ABI 0.16 needs %zu; the plugin is faulty or "
                         "older than it says",
                         show(file, &shown), plugin->struct_size, slot->name, sizeof(zf_plugin_t));
         return fail(err, ZF_ERR_ABI, 0,
-                    "%s: its table has no function %s (NULL), which ABI 0.15 requires; the plugin is faulty",
+                    "%s: its table has no function %s (NULL), which ABI 0.16 requires; the plugin is faulty",
                     show(file, &shown), slot->name);
     }
     return ZF_OK;

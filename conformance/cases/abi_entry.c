@@ -18,7 +18,7 @@ typedef struct knock { /* one call of the entry */
 
 static void prepare(knock_t *k) {
     memset(k, 0, sizeof *k);
-    k->abis[0] = ZF_ABI_0_15;
+    k->abis[0] = ZF_ABI_0_16;
     memset(&k->err, ABI_PAINT, sizeof k->err);
     k->err.struct_size = sizeof k->err;
     k->boot = (zf_bootstrap_t){.struct_size = sizeof k->boot,
@@ -62,7 +62,7 @@ static void knock_wrongly(abi_probe_t *p, zf_plugin_negotiate_fn entry) {
     prepare(&k), k.abis[0] = ZF_ABI_NUMBER(0, 999),
                  refused(p, entry, &k, ZF_ERR_ABI, "only ABI 0.1099: major 0 must match exactly");
     char own[16];
-    snprintf(own, sizeof own, "%u.%u", ZF_ABI_MAJOR(ZF_ABI_0_15), ZF_ABI_MINOR(ZF_ABI_0_15));
+    snprintf(own, sizeof own, "%u.%u", ZF_ABI_MAJOR(ZF_ABI_0_16), ZF_ABI_MINOR(ZF_ABI_0_16));
     prepare(&k), k.abis[0] = ZF_ABI_NUMBER(900, 1);
     if (refused(p, entry, &k, ZF_ERR_ABI, "only ABI 900.1") && memchr(k.err.message, 0, sizeof k.err.message) &&
         strlen(k.err.message) >= 10)
@@ -82,8 +82,8 @@ static void probe_negotiate(abi_rig_t *rig) {
     knock_wrongly(p, entry);
     abi_try(p, "negotiate with a newer major listed first");
     prepare(&k);
-    k.abis[0] = ZF_ABI_NUMBER(900, 7), k.abis[1] = ZF_ABI_0_15, k.boot.n_abis = 2;
-    abi_check(p, ABI_RULE_NEGOTIATE, entry(&k.boot) == 0 && k.boot.chosen_abi == ZF_ABI_0_15,
+    k.abis[0] = ZF_ABI_NUMBER(900, 7), k.abis[1] = ZF_ABI_0_16, k.boot.n_abis = 2;
+    abi_check(p, ABI_RULE_NEGOTIATE, entry(&k.boot) == 0 && k.boot.chosen_abi == ZF_ABI_0_16,
               "a host of 900.7 and 0.8 was not served with 0.8");
     prepare(&again);
     abi_check(p, ABI_RULE_NEGOTIATE, entry(&again.boot) == 0 && again.boot.plugin == k.boot.plugin,
@@ -131,8 +131,8 @@ static void check_table(abi_probe_t *p, const void *table, const char *owner, in
 static void probe_tables(abi_rig_t *rig) {
     abi_probe_t *p = rig->probe;
     check_table(p, rig->table, "zf_plugin_t", 1);
-    abi_check(p, ABI_RULE_TABLE, rig->table->abi == ZF_ABI_0_15, "table.abi is %#x, negotiated was %#x",
-              rig->table->abi, ZF_ABI_0_15);
+    abi_check(p, ABI_RULE_TABLE, rig->table->abi == ZF_ABI_0_16, "table.abi is %#x, negotiated was %#x",
+              rig->table->abi, ZF_ABI_0_16);
     if (rig->table->struct_size < sizeof *rig->table || !rig->table->get_extension)
         return;
     for (const abi_extension_t *e = abi_extensions; e->id; e++) {

@@ -29,7 +29,7 @@ static const zc_option_t table[] = {
               "every proof of the ABI against this library (default: ZFPLUGIN_PATH)"),
     ZC_OPTION("mocks", ZC_TEXT, AT(mocks), "DIR", "directory of same_names.so"),
     ZC_OPTION("print-layout", ZC_SWITCH, AT(is_print_layout), NULL,
-              "instead, the layout of the headers, as abi/layout/v0.15.txt holds it"),
+              "instead, the layout of the headers, as abi/layout/v0.16.txt holds it"),
     ZC_OPTION("profile", ZC_CHOICE_TEXT, AT(profile), "NAME",
               "full (default), or core: what right calls rely on, of any vendor's plugin, in float32",
               .choices = "full core"),

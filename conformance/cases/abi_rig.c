@@ -26,15 +26,15 @@ static const char other_config[] =
 /* ---- the library ------------------------------------------------------------------------------------------------- */
 
 static const zf_plugin_t *negotiate(abi_probe_t *probe, zf_plugin_negotiate_fn entry) {
-    uint32_t abis[] = {ZF_ABI_0_15};
+    uint32_t abis[] = {ZF_ABI_0_16};
     zf_error_t err = {.struct_size = sizeof err};
     zf_bootstrap_t boot = {
         .struct_size = sizeof boot, .magic = ZF_BOOTSTRAP_MAGIC, .abis = abis, .n_abis = 1, .error = &err};
     int32_t st = entry(&boot);
     if (!abi_check(probe, ABI_RULE_NEGOTIATE, st == 0 && boot.plugin != NULL, "status %d: %s", st, err.message))
         return NULL;
-    abi_check(probe, ABI_RULE_NEGOTIATE, boot.chosen_abi == ZF_ABI_0_15, "chose %#x of %#x", boot.chosen_abi,
-              ZF_ABI_0_15);
+    abi_check(probe, ABI_RULE_NEGOTIATE, boot.chosen_abi == ZF_ABI_0_16, "chose %#x of %#x", boot.chosen_abi,
+              ZF_ABI_0_16);
     return boot.plugin;
 }
 

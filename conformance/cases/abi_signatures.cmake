@@ -10,7 +10,7 @@
 #   ZF_MEMBER(S, type, m)  ZF_ARRAY(S, type, n, m)  ZF_SLOT(S, return type, m, (parameter types), "roles")
 #
 # Who includes it defines those macros that it reads, which end with the file.
-set(zf_layout "${PROJECT_SOURCE_DIR}/abi/layout/v0.15.txt")
+set(zf_layout "${PROJECT_SOURCE_DIR}/abi/layout/v0.16.txt")
 set(zf_roles "${CMAKE_CURRENT_LIST_DIR}/abi_roles.txt")
 set(zf_signatures_dir "${PROJECT_BINARY_DIR}/conformance/signatures")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${zf_layout}" "${zf_roles}")

@@ -92,7 +92,7 @@ const abi_entry_t *abi_slot_entry(const char *owner, const char *name) {
 
 void abi_table_print(FILE *out) {
     fprintf(out, "# Layout of ABI %u.%u on LP64 machines. Written by `zf-conform abi --print-layout`.\n",
-            ZF_ABI_MAJOR(ZF_ABI_0_15), ZF_ABI_MINOR(ZF_ABI_0_15));
+            ZF_ABI_MAJOR(ZF_ABI_0_16), ZF_ABI_MINOR(ZF_ABI_0_16));
     fprintf(out, "symbol %s int32_t (zf_bootstrap_t *)\n", ZF_PLUGIN_NEGOTIATE_SYMBOL);
 #define ZF_HEADER(file) fprintf(out, "header %s\n", #file);
 #define ZF_CONST(name) fprintf(out, "const %s %lld\n", #name, (long long)(name));

@@ -500,7 +500,7 @@ static void wrap(const zf_plugin_t *plugin) {
 
 /* The true plugin's answer; a habit serves whatever ABI is asked for. */
 static int32_t negotiate(zf_plugin_negotiate_fn entry, zf_bootstrap_t *boot) {
-    static const uint32_t own = ZF_ABI_0_15;
+    static const uint32_t own = ZF_ABI_0_16;
     if (!IS(any_abi) || !boot)
         return entry(boot);
     zf_bootstrap_t mine = *boot;

@@ -66,8 +66,8 @@ void zfi_cpu_check(const zfi_kernels_t *kernels, const void *raw) {
     for (uint32_t i = args->first; i < args->first + args->n; i++) {
         uint32_t number = data->listed_matrices[i];
         const zfi_data_matrix_t *matrix = &data->matrices[number];
-        if (matrix->sees_edits || (!args->seals && data->is_foreign[matrix->param]))
-            continue; /* its update sees it, or it is known */
+        if (!zfi_has_digest(matrix) || (!args->seals && data->is_foreign[matrix->param]))
+            continue; /* its update sees it, it is announced, or it is known */
         uint64_t found = look_at(kernels, data, matrix);
         if (args->seals)
             data->digests[number] = found;

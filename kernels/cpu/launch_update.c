@@ -30,7 +30,7 @@ static uint64_t show(const zfi_data_t *data, const zfi_data_matrix_t *matrix, ui
                      const unsigned char *bits) {
     const zfi_submatrix_t all = {NULL, NULL, matrix->rows, matrix->cols};
     size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
-    uint64_t moved = 0, counted = data->digests && !matrix->sees_edits ? matrix->cols : 0;
+    uint64_t moved = 0, counted = data->digests && zfi_has_digest(matrix) ? matrix->cols : 0;
     for (uint64_t done = 0, count; done < n && !data->is_foreign[matrix->param]; done += count) {
         uint64_t row = (first + done) / matrix->cols, col = (first + done) % matrix->cols;
         count = in_row(matrix, first + done, n - done);
@@ -76,6 +76,9 @@ static void *moment_at(const zfi_data_t *data, zfi_moment_t which, uint64_t i) {
     return all ? (unsigned char *)all + zfi_resident_before(data, which, i) : NULL;
 }
 
+/* Whether nothing is updated: a step that is skipped gives values back to what carried its gradients. */
+static int only_shows(const zfi_update_all_args_t *args) { return args->only_shows || !args->scalars->applied; }
+
 /* Elements [at, at + n) of a segment; returns what the visible ones' digest moves by. Where edits are seen and what the
  * model reads is one run, it is read and written in place. */
 static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_args_t *args,
@@ -83,11 +86,12 @@ static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_
     const zfi_data_t *data = args->data;
     const zfi_data_matrix_t *matrix = &data->matrices[segment->matrix];
     const zfi_data_param_t *param = &data->params[matrix->param];
-    const zfi_hyper_t *hyper = args->only_shows ? NULL : &args->step.hyper[param->group];
+    const int shows = only_shows(args);
+    const zfi_hyper_t *hyper = shows ? NULL : &args->step.hyper[param->group];
     uint64_t state = segment->state_base + at, first = segment->matrix_offset + at, bad;
-    const void *grad = args->only_shows ? NULL
-                                        : (const unsigned char *)data->held[matrix->param] +
-                                              (matrix->grad_offset + first) * zfi_dtype_nbytes(param->grad_dtype);
+    const void *grad = shows ? NULL
+                             : (const unsigned char *)data->held[matrix->param] +
+                                   (matrix->grad_offset + first) * zfi_dtype_nbytes(param->grad_dtype);
     float strip[STRIP]; /* STRIP elements of any dtype */
     int in_place = matrix->sees_edits && is_flat(matrix);
     void *visible = in_place ? model_at(matrix, first) : strip;
@@ -98,7 +102,7 @@ static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_
                         .v = moment_at(data, ZFI_V, state),
                         .grads = &grad,
                         .scalars = &data->scalars[segment->matrix],
-                        .n_slots = args->only_shows ? 0 : 1,
+                        .n_slots = shows ? 0 : 1,
                         .grad_dtype = param->grad_dtype,
                         .visible = is_own_master(matrix) ? NULL : visible,
                         .visible_dtype = matrix->place.dtype,
@@ -115,16 +119,19 @@ static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_
     return in_place ? 0 : show(data, matrix, first, n, visible);
 }
 
-/* What the model reads of a matrix that sees edits is as it should be, or edited: it is shown nothing. */
-static int is_updated(const zfi_update_all_args_t *args, uint32_t number) {
+/* A matrix that sees edits shows what it should, or an edit; one that carries may have the coming step's gradient:
+ * FLUSH shows nothing there. */
+static int is_written(const zfi_update_all_args_t *args, uint32_t number) {
     const zfi_data_matrix_t *matrix = &args->data->matrices[number];
-    return matrix->is_resident && (args->only_shows ? !matrix->sees_edits : args->step.present[matrix->param] != 0);
+    if (args->only_shows)
+        return matrix->is_resident && zfi_has_digest(matrix);
+    return matrix->is_resident && args->step.present[matrix->param] && (args->scalars->applied || matrix->carries);
 }
 
 static void count(const zfi_update_all_args_t *args) {
     const zfi_data_t *data = args->data;
     for (uint32_t i = args->first; i < args->end; i++)
-        if (is_updated(args, i)) {
+        if (is_written(args, i)) {
             const zfi_data_param_t *param = &data->params[data->matrices[i].param];
             data->all_n[i]++;
             data->scalars[i] =
@@ -144,7 +151,7 @@ static void update_segment(const update_t *update, const zfi_data_segment_t *seg
     const zfi_update_all_args_t *args = update->args;
     const zfi_data_matrix_t *matrix = &args->data->matrices[segment->matrix];
     uint64_t most = is_own_master(matrix) && is_flat(matrix) ? segment->n_elems : STRIP, moved = 0, n;
-    if (!is_updated(args, segment->matrix))
+    if (!is_written(args, segment->matrix))
         return;
     for (uint64_t at = 0; at < segment->n_elems; at += n) {
         n = segment->n_elems - at < most ? segment->n_elems - at : most;
@@ -166,11 +173,8 @@ void zfi_cpu_update_all(const zfi_kernels_t *kernels, const void *raw) {
     const zfi_update_all_args_t *args = raw;
     update_t update = {kernels, args, 0};
     uint64_t n_elems = 0;
-    if (!args->only_shows) {
-        if (!args->scalars->applied)
-            return;
+    if (!only_shows(args))
         count(args);
-    }
     for (uint32_t i = args->first_segment; i < args->end_segment; i++)
         n_elems += args->data->segments[i].n_elems;
     update.n_parts = zfi_n_parts(args->end_segment - args->first_segment, n_elems);

@@ -24,7 +24,7 @@ static void merge_segment(const zfi_kernels_t *kernels, const zfi_merge_args_t *
         return; /* every channel is selected */
     if (data->is_foreign[matrix->param])
         return;
-    if (!data->digests) {
+    if (!data->digests || !zfi_has_digest(matrix)) {
         kernels->publish(&job);
         return;
     }
@@ -126,12 +126,13 @@ static void write_piece(const zfi_kernels_t *kernels, const zfi_place_args_t *ar
         return;
     if (args->keeps_selected && matrix->k == matrix->n_channels)
         return; /* every channel is selected */
-    uint64_t before = data->digests ? zfi_visible_digest(kernels, matrix, piece->first, piece->n) : 0;
+    const int counts = data->digests && zfi_has_digest(matrix);
+    uint64_t before = counts ? zfi_visible_digest(kernels, matrix, piece->first, piece->n) : 0;
     if (args->keeps_selected)
         write_deferred(kernels, args, piece);
     else
         move(matrix, piece, bits_of(args, piece), 1);
-    if (data->digests)
+    if (counts)
         data->digests[piece->matrix] += zfi_visible_digest(kernels, matrix, piece->first, piece->n) - before;
 }
 

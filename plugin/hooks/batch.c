@@ -61,6 +61,8 @@ zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint
             batch->staging_batch = grad->staging_batch;
         grad->staging_batch = this_batch; /* a second use in one batch runs in order and needs no wait */
     }
+    if (param->carries && entry->grad != param->visible) /* it is copied there, where a value may be on its way */
+        batch->needs_job = inst->run->clock.next_job;
     if (flags & ZFI_GRADIENT_STRIDED) {
         entry->ndim = param->ndim;
         memcpy(entry->shape, param->shape, sizeof entry->shape);

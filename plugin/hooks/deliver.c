@@ -33,6 +33,7 @@ typedef struct checked_item {
     const zfi_param_t *param; /* the owner of the state; NULL: nothing to do (zero-size) */
     uint32_t flags;
     uint32_t first_batch, n_batches; /* a part of its matrices; n_batches = 0: all */
+    int is_carried;                  /* it lies in the memory of its parameter's values */
     zfi_view_t view;
 } checked_item_t;
 
@@ -79,11 +80,14 @@ static zf_status_t check_view(const zfi_param_t *param, const zfi_view_t *view, 
                      need);
 }
 
-/* Gradients are read while weights are written. Strided views may interleave: of them the first element counts. */
-static zf_status_t check_own_memory(const zfi_param_t *param, const zfi_view_t *view, zf_error_t *err) {
+/* Gradients are read while weights are written. Strided views may interleave: of them the first element counts. Memory
+ * that carries has the whole gradient, element by element. */
+static zf_status_t check_own_memory(const zfi_param_t *param, const zfi_view_t *view, int *out_is_carried,
+                                    zf_error_t *err) {
     size_t grad = view->is_contiguous ? view->n_elems * view->elem_nbytes : view->elem_nbytes;
     size_t weight = (param->is_contiguous ? param->n_elems : 1) * zfi_dtype_nbytes(param->dtype);
-    if (param->n_elems == 0 || param->is_sharded || view->data + grad <= param->visible ||
+    *out_is_carried = param->carries && view->is_contiguous && view->data == param->visible;
+    if (*out_is_carried || param->n_elems == 0 || param->is_sharded || view->data + grad <= param->visible ||
         param->visible + weight <= view->data)
         return ZF_OK;
     return zfi_error(err, ZF_ERR_PARAM, "grads_ready",
@@ -128,7 +132,9 @@ static zf_status_t check_item(zf_instance_t *inst, const zf_grad_item_t *items, 
     if (!st)
         st = check_view(named, &out->view, err);
     if (!st)
-        st = check_own_memory(named, &out->view, err);
+        st = check_own_memory(named, &out->view, &out->is_carried, err);
+    if (!st && out->is_carried)
+        out->flags |= ZF_GRAD_ASYNC_READ;
     if (!st)
         st = check_range(&item, named, out, err);
     if (!out->param->has_state)
@@ -368,7 +374,7 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
     flags = is_strided ? ZFI_GRADIENT_STRIDED : 0;
     if (ships_directly) {
         flags |= ZFI_GRADIENT_SHIP;
-        if (wants_fence && !is_sync && !is_strided && param->has_resident)
+        if (wants_fence && !is_sync && !is_strided && param->has_resident && !item->is_carried)
             flags |= ZFI_GRADIENT_KEEP;
     } else {
         flags |= ZFI_GRADIENT_SUM | (had_sum ? 0u : ZFI_GRADIENT_SUM_FIRST);
@@ -414,7 +420,7 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
         needs_sums |= grad->trial.has_sum;
         needs_staging |= grad->trial.has_sum || item->n_batches || !item->view.is_contiguous ||
                          (is_host_thread && !(item->flags & ZF_GRAD_ASYNC_READ)) ||
-                         (wants_fence && item->param->has_resident);
+                         (wants_fence && item->param->has_resident && !item->is_carried);
     }
     if (!st && needs_staging)
         st = zfi_memory_need_staging(&inst->run->ranks, err);

@@ -46,7 +46,7 @@ static uint64_t device_types(void) {
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
     const zf_description_t description = {
         .struct_size = sizeof description,
-        .abi = ZF_ABI_0_15,
+        .abi = ZF_ABI_0_16,
         .name = "libzfplugin",
         .version = ZFI_VERSION,
         .build = BUILD,
@@ -63,7 +63,7 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
 
 static const zf_plugin_t table = {
     .struct_size = sizeof table,
-    .abi = ZF_ABI_0_15,
+    .abi = ZF_ABI_0_16,
     .describe = describe,
     .create = zfi_create,
     .destroy = zfi_destroy,
@@ -139,14 +139,14 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
         st = check_program(bootstrap->error);
     if (st)
         return st;
-    if (!is_listed(bootstrap, ZF_ABI_0_15)) {
+    if (!is_listed(bootstrap, ZF_ABI_0_16)) {
         list_abis(bootstrap, theirs, sizeof theirs);
         return zfi_error_scoped(bootstrap->error, ZF_ERR_ABI, ZF_SCOPE_PROCESS, 0, "negotiate",
                                 "no common ABI: the host serves %s, this plugin (" ZFI_VERSION
                                 ") serves %u.%u; a major 0 must match exactly",
-                                theirs, ZF_ABI_MAJOR(ZF_ABI_0_15), ZF_ABI_MINOR(ZF_ABI_0_15));
+                                theirs, ZF_ABI_MAJOR(ZF_ABI_0_16), ZF_ABI_MINOR(ZF_ABI_0_16));
     }
-    bootstrap->chosen_abi = ZF_ABI_0_15;
+    bootstrap->chosen_abi = ZF_ABI_0_16;
     bootstrap->plugin = &table;
     return ZF_OK;
 }

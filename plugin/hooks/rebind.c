@@ -20,6 +20,7 @@
 #include "ranks/groups.h"
 #include "ranks/shards.h"
 #include "state/state.h"
+#include "step/exchange.h"
 
 static int is_same_param(const zfi_param_t *a, const zfi_param_t *b) {
     return strcmp(a->name, b->name) == 0 && a->flags == b->flags && a->owner == b->owner &&
@@ -56,6 +57,30 @@ static void exchange_storage(zfi_param_t *a, zfi_param_t *b) {
     memcpy(b->strides, was.strides, sizeof b->strides);
 }
 
+/* A gradient of the coming step would be left behind in the memory that carries it. */
+static zf_status_t check_carried(const zfi_device_side_t *side, const zfi_incoming_t *incoming,
+                                 const zfi_param_t *params, zf_error_t *err) {
+    for (uint32_t i = 0; i < side->n_params; i++)
+        if (params[i].carries && incoming->now[i].delivered && side->params[i].visible != params[i].visible)
+            return zfi_error_of(
+                err, ZF_ERR_STATE, i, "bind_params",
+                "\"%s\" was given other memory, and a gradient was delivered that its own carries: call step, "
+                "or drop the gradient with DISCARD",
+                params[i].name);
+    return ZF_OK;
+}
+
+/* Shows values in the memory that parameters were given in place of what carried (ZF_PARAM_CARRIES). */
+static zf_status_t show_carried(const zfi_state_t *state, const zfi_param_t *before, zf_error_t *err) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < state->plan->n_matrices && !st; i++) {
+        uint32_t id = state->plan->matrices[i].param;
+        if (before[id].carries && state->side->params[id].visible != before[id].visible)
+            st = zfi_exchange_put_visible(state, i);
+    }
+    return st ? zfi_error(err, st, "bind_params", "the device did not take the values") : st;
+}
+
 static zf_status_t exchange_all(zfi_run_t *run, zfi_param_t *params, zf_error_t *err) {
     for (uint32_t i = 0; i < run->n_params; i++)
         exchange_storage(&run->params[i], &params[i]);
@@ -64,9 +89,11 @@ static zf_status_t exchange_all(zfi_run_t *run, zfi_param_t *params, zf_error_t 
 }
 
 static zf_status_t move_storage(zfi_run_t *run, zfi_param_t *params, zf_error_t *err) {
-    zf_status_t st = exchange_all(run, params, err);
-    if (st)
+    zf_status_t st = check_carried(&run->side, &run->incoming, params, err);
+    if (!st && (st = exchange_all(run, params, err)))
         (void)exchange_all(run, params, NULL); /* back; what was there before needs no new memory */
+    if (!st)
+        st = show_carried(&run->state, params, err);
     zfi_params_free(params, run->n_params);
     return st;
 }

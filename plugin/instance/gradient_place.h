@@ -55,14 +55,17 @@ static inline void *zfi_gradient_summed(zfi_gradient_place_t place, uint32_t par
     return place.staging + opened[number].kept_at + place.buckets->own_at[param] * elem;
 }
 
-/* What of a segment's gradient goes into its slot of a row's step; gradient: where that of its parameter begins. */
+/* What of a segment's gradient goes into its slot of a row's step, or into the memory that carries it; gradient: where
+ * that of its parameter begins. */
 static inline zfi_range_t zfi_gradient_to_slot(const zfi_plan_t *plan, const zfi_slots_t *slots,
                                                const zfi_step_row_t *row, const zfi_segment_t *segment,
                                                const void *gradient, size_t elem) {
     uint64_t from = plan->matrices[segment->matrix].grad_offset + segment->matrix_offset;
-    unsigned char *slot = zfi_row_slot(slots, &plan->chunks[segment->chunk], row);
-    return (zfi_range_t){slot + segment->chunk_offset * elem, (const unsigned char *)gradient + from * elem,
-                         segment->n_elems * elem};
+    const zfi_matrix_t *matrix = &plan->matrices[segment->matrix];
+    unsigned char *to = matrix->carries
+                            ? matrix->place.visible + segment->matrix_offset * elem
+                            : zfi_row_slot(slots, &plan->chunks[segment->chunk], row) + segment->chunk_offset * elem;
+    return (zfi_range_t){to, (const unsigned char *)gradient + from * elem, segment->n_elems * elem};
 }
 
 /* Whether a gradient's source is in memory that later deliveries write. */

@@ -70,8 +70,8 @@ static uint64_t spares_nbytes(const zfi_plan_t *plan, uint32_t n_moments, uint32
     return arena.used_nbytes;
 }
 
-/* Room for early replays (replay/early.h): of all that closes at a step, within [host] early_mib. Where published values
- * lag, replays have a whole step without. */
+/* Room for early replays (replay/early.h): of all that closes at a step, within [host] early_mib. Where published
+ * values lag, replays have a whole step without. */
 uint32_t zfi_layout_most_spares(zfi_engine_t *engine, const zfi_plan_t *plan, uint32_t n_moments) {
     const zfi_config_t *config = &engine->config;
     uint64_t of = config->update_interval, budget = (uint64_t)config->early_mib << 20, nbytes;
@@ -318,7 +318,7 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     dev->inputs = zfi_arena_take(arena, run->rows.n, dev->input_nbytes);
     dev->scalars = zfi_arena_take(arena, run->rows.n, sizeof *dev->scalars);
     dev->part = zfi_arena_take(arena, 1, sizeof *dev->part);
-    dev->ring = zfi_arena_take(arena, plan->ring_chunks, plan->publish_piece_nbytes);
+    dev->ring = zfi_arena_take(arena, plan->shown_by_workers ? 0 : plan->ring_chunks, plan->publish_piece_nbytes);
     dev->enter_blocks = zfi_arena_take(arena, n_enter_blocks(run->engine), dev->enter_block_nbytes);
     dev->enter_n = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->enter_n);
     dev->enter_position = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_position);

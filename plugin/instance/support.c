@@ -50,6 +50,26 @@ static zf_status_t check_matrices(const zfi_engine_t *engine, const zfi_config_t
     return ZF_OK;
 }
 
+/* Its memory carries gradients, too. */
+static zf_status_t check_carried(const zfi_engine_t *engine, const zfi_config_t *config, const zfi_param_t *param,
+                                 zf_error_t *err) {
+    const struct {
+        int is_missing;
+        const char *what;
+    } needs[] = {
+        {!config->sees_edits, "[zenflow] mode = exact, and memory of the host (device type CPU)"},
+        {zfi_has_peers(engine), "one rank"},
+        {!param->is_contiguous, "a contiguous tensor"},
+        {zfi_dtype_nbytes(param->dtype) != zfi_dtype_nbytes(param->grad_dtype), "gradients as wide as its values"},
+    };
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (needs[i].is_missing)
+            return zfi_error_of(err, ZF_ERR_PARAM, param->id, "bind_params",
+                                "parameter \"%s\": ZF_PARAM_CARRIES, memory that carries gradients too, needs %s",
+                                param->name, needs[i].what);
+    return ZF_OK;
+}
+
 zf_status_t zfi_support_param(const zfi_engine_t *engine, const zfi_config_t *config, const zfi_param_t *param,
                               zf_error_t *err) {
     const uint32_t lacks = engine->ops->lacks, rule = param->rule->number;
@@ -73,5 +93,6 @@ zf_status_t zfi_support_param(const zfi_engine_t *engine, const zfi_config_t *co
         return zfi_error_of(err, ZF_ERR_DEVICE, param->id, "bind_params",
                             "parameter \"%s\": home = resident is not in this backend (\"%s\"): leave it out",
                             param->name, name);
-    return param->rule->matrices.update ? check_matrices(engine, config, param, err) : ZF_OK;
+    zf_status_t st = param->carries ? check_carried(engine, config, param, err) : ZF_OK;
+    return !st && param->rule->matrices.update ? check_matrices(engine, config, param, err) : st;
 }

@@ -42,6 +42,7 @@ static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix) {
                                .has_sums = matrix->is_choosable,
                                .is_resident = matrix->is_resident && !matrix->takes_whole, /* no kernel updates it */
                                .sees_edits = matrix->sees_edits,
+                               .carries = matrix->carries,
                                .rows = matrix->held_rows,
                                .cols = matrix->cols,
                                .param_offset = matrix->param_offset + matrix->held_first,

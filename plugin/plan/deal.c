@@ -196,13 +196,22 @@ static zf_status_t plan_pool(zfi_plan_t *plan, const zfi_config_t *config) {
 
 enum { PASSING_NBYTES = 64 << 20, PASSING_SHARE = 4, PASSING_BUCKETS = 4 };
 
+/* Whether nobody reads or checks a visible value between a close and its replay, which waits for its step's scalars:
+ * they come behind all that the host did before. */
+static int is_shown_by_workers(const zfi_plan_t *plan, const zfi_config_t *config) {
+    const int looks = config->on_overwrite == ZFI_OVERWRITE_ERROR || config->on_overwrite == ZFI_OVERWRITE_HOLD;
+    return config->sees_edits && !plan->slices &&
+           (plan->carries || (zfi_config_policy(config).published == ZFI_PUBLISHED_AT_STEP && !looks));
+}
+
 /* Places for the values of a close, until they have gone up. Where they go up in their own step, in order and waiting
  * for nothing but replays, a part of all is enough: a worker waits for a place, and no bucket for one that comes after
  * it. */
 static void count_places(zfi_plan_t *plan, const zfi_config_t *config) {
     uint64_t least = (uint64_t)PASSING_BUCKETS * plan->bucket_chunks, n = plan->max_close_chunks / PASSING_SHARE;
-    plan->n_value_places = plan->max_close_chunks;
-    if (zfi_config_policy(config).published != ZFI_PUBLISHED_AT_STEP || !plan->publish_piece_nbytes)
+    plan->n_value_places = plan->shown_by_workers ? 0 : plan->max_close_chunks;
+    if (plan->shown_by_workers || zfi_config_policy(config).published != ZFI_PUBLISHED_AT_STEP ||
+        !plan->publish_piece_nbytes)
         return;
     if (n > PASSING_NBYTES / plan->publish_piece_nbytes)
         n = PASSING_NBYTES / plan->publish_piece_nbytes;
@@ -226,6 +235,7 @@ zf_status_t zfi_plan_deal_chunks(zfi_plan_t *plan, const zfi_config_t *config) {
     list_cohorts(plan);
     if (config->is_interval_auto)
         plan->max_close_chunks = plan->n_chunks; /* all cohorts may be ready at one step */
+    plan->shown_by_workers = is_shown_by_workers(plan, config);
     count_places(plan, config);
-    return plan_pool(plan, config);
+    return plan->carries ? ZF_OK : plan_pool(plan, config);
 }

@@ -12,7 +12,7 @@
 #include "base/utf8.h"
 
 enum {
-    KNOWN_FLAGS = ZF_PARAM_FROZEN | ZF_PARAM_TIED | ZF_PARAM_NOT_IN_NORM | ZF_PARAM_AVERAGE,
+    KNOWN_FLAGS = ZF_PARAM_FROZEN | ZF_PARAM_TIED | ZF_PARAM_NOT_IN_NORM | ZF_PARAM_AVERAGE | ZF_PARAM_CARRIES,
     MAX_PARAMS = 10000000,
     MAX_GROUPS = 65536
 };
@@ -217,6 +217,7 @@ static zf_status_t fill(const zf_param_decl_t *decl, uint32_t i, int32_t device_
     param->channels_are_rows = decl->channels == ZF_CHANNELS_ROWS;
     param->owner = (decl->flags & ZF_PARAM_TIED) ? params[decl->tied_to].owner : i;
     param->has_state = param->owner == i && !(decl->flags & ZF_PARAM_FROZEN) && param->n_elems > 0;
+    param->carries = (decl->flags & ZF_PARAM_CARRIES) != 0;
     st = param->owner == i ? ZF_OK : check_tie(param, &params[param->owner], err);
     return st ? st : map_columns(param, err);
 }
@@ -276,6 +277,17 @@ static zf_status_t check_distinct(zfi_param_t *params, uint32_t n, zf_error_t *e
     return st;
 }
 
+static zf_status_t check_carried(const zfi_param_t *params, uint32_t n, zf_error_t *err) {
+    for (uint32_t i = 0; i < n; i++)
+        if (params[i].has_state && params[i].carries != zfi_params_carry(params, n))
+            return zfi_error_of(
+                err, ZF_ERR_PARAM, i, "bind_params",
+                "parameter \"%s\": ZF_PARAM_CARRIES is declared %s it; need it of all that are trained, or "
+                "of none",
+                params[i].name, params[i].carries ? "of it, and not of others before" : "of others before, and not of");
+    return ZF_OK;
+}
+
 zf_status_t zfi_params_build(const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size, int32_t device_type,
                              zfi_param_t **out, zf_error_t *err) {
     zf_status_t st = ZFI_CHECK_ARRAY(decls, n, 1, elem_size, zf_param_decl_t, "decls", err);
@@ -294,12 +306,21 @@ zf_status_t zfi_params_build(const zf_param_decl_t *decls, uint32_t n, uint32_t 
     }
     if (!st)
         st = check_distinct(params, n, err);
+    if (!st)
+        st = check_carried(params, n, err);
     if (st) {
         zfi_params_free(params, n);
         return st;
     }
     *out = params;
     return ZF_OK;
+}
+
+int zfi_params_carry(const zfi_param_t *params, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        if (params[i].has_state)
+            return params[i].carries;
+    return 0;
 }
 
 uint32_t zfi_params_n_groups(const zfi_param_t *params, uint32_t n) {

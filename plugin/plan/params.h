@@ -21,6 +21,7 @@ typedef struct zfi_param {
     uint32_t reduce_group[2];     /* process groups of its gradient, as the host numbers them; [1] = 0: no second one */
     uint32_t group_index[2];      /* as the transport numbers them (ranks/groups.h) */
     int counts_in_norm;           /* in this rank's part of it */
+    int carries;                  /* gradient and value lie in its memory in turn: ZF_PARAM_CARRIES */
     int ndim;
     int n_batch_axes;
     int channels_are_rows;
@@ -50,6 +51,9 @@ const zfi_param_t *zfi_params_find(const zfi_param_t *const *by_name, uint32_t n
 
 /* [any-thread] Whether both have the same axes. */
 int zfi_param_has_shape(const zfi_param_t *param, int ndim, const int64_t *shape);
+
+/* [any-thread] Whether the memory of the trained ones carries gradients too: of all of them, or of none. */
+int zfi_params_carry(const zfi_param_t *params, uint32_t n);
 
 /* Optimizer parameter groups: one more than the highest number. */
 uint32_t zfi_params_n_groups(const zfi_param_t *params, uint32_t n);

@@ -53,9 +53,7 @@ static uint32_t n_selected(const zfi_config_t *config, const zfi_param_t *param,
         return 0;
     if (param->ndim - param->n_batch_axes <= 1)
         return n_channels;
-    if (k < 1)
-        return 1;
-    return k < (double)n_channels ? (uint32_t)k : n_channels;
+    return k < 1 ? 1 : k < (double)n_channels ? (uint32_t)k : n_channels;
 }
 
 /* The place of what is here of a matrix. */
@@ -87,6 +85,7 @@ static void shape_matrix(const zfi_param_t *param, uint64_t b, uint64_t r0, uint
     out->grad_offset = out->param_offset;
     out->held_rows = out->rows;
     out->nbytes = out->rows * out->cols * zfi_dtype_nbytes(param->dtype);
+    out->carries = param->carries;
     out->takes_whole = param->rule->matrices.update != NULL;
     out->lacks_v = out->takes_whole && param->rule->n_moments < 2;
     out->channels_are_rows = param->channels_are_rows;
@@ -196,12 +195,12 @@ static uint32_t n_owners(const zfi_param_t *param, const zfi_buckets_t *buckets)
 
 /* Weights that lie in the host's memory as the state does, on one rank. What the host gave to the workers stays theirs;
  * what a rule takes whole has one owner, of several ranks too. */
-static int sees_edits(const zfi_config_t *config, const zfi_param_t *param, const zfi_buckets_t *buckets) {
+static int is_in_place(const zfi_config_t *config, const zfi_param_t *param, const zfi_buckets_t *buckets) {
     return config->sees_edits && param->home != ZF_HOME_HOST &&
            (param->rule->matrices.update || !(buckets && buckets->n));
 }
 
-/* Matrices whose updates see edits are resident. Others become so by their claims, and by number, until one does not
+/* Matrices that are updated in place are resident. Others become so by their claims, and by number, until one does not
  * fit. What was declared always does. Each counts as on the rank that may own most of it, so that all ranks choose the
  * same. */
 static void choose_homes(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params,
@@ -214,11 +213,11 @@ static void choose_homes(const zfi_config_t *config, zfi_param_t *params, uint32
         for (uint32_t i = 0; i < plan->n_matrices; i++) {
             zfi_matrix_t *matrix = &plan->matrices[i];
             const zfi_param_t *param = &params[matrix->param];
-            if (claim == 0)
-                matrix->sees_edits = sees_edits(config, param, buckets);
-            if (matrix->sees_edits)
+            const int in_place = is_in_place(config, param, buckets);
+            matrix->sees_edits = in_place && !param->carries;
+            if (in_place)
                 matrix->is_resident = params[matrix->param].has_resident = 1;
-            if (matrix->sees_edits || (!is_all && claim_of(param) != claim))
+            if (in_place || (!is_all && claim_of(param) != claim))
                 continue;
             nbytes = aligned(zfi_slice_most(matrix, param->is_sharded, n_owners(param, buckets))) * element;
             is_full |= claim > 0 && nbytes > left;
@@ -232,7 +231,7 @@ static void choose_homes(const zfi_config_t *config, zfi_param_t *params, uint32
  * rule of the host's sees moments as it left them. Of what is resident on a device kernels know no runs. */
 static int has_runs(const zfi_param_t *param, const zfi_matrix_t *matrix) {
     return param->n_elems >= LEAST_OF_RUNS && param->cols % ZFI_RUN == 0 && param->rule->number != ZF_RULE_CALLBACK &&
-           !matrix->takes_whole && (!matrix->is_resident || matrix->sees_edits);
+           !matrix->takes_whole && (!matrix->is_resident || matrix->sees_edits || matrix->carries);
 }
 
 static void choose_moments(const zfi_config_t *config, const zfi_param_t *params, zfi_plan_t *plan) {
@@ -520,6 +519,7 @@ static void cut_records(const zfi_config_t *config, zfi_plan_t *plan) {
 static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_buckets_t *buckets,
                          uint64_t total, zfi_plan_t *plan) {
     uint32_t n_matrices = count_matrices(config, params, n_params, total);
+    plan->carries = zfi_params_carry(params, n_params);
     zf_status_t st = n_matrices ? allocate_first(plan, n_matrices) : ZF_ERR_MEMORY;
     if (st)
         return st;

@@ -67,6 +67,7 @@ typedef struct zfi_matrix {
     uint32_t n_counts;     /* one, or one for each channel */
     int is_resident;       /* its state is the device's; k = 0, and `cohort` says nothing */
     int sees_edits;        /* resident in the host's memory: its update reads the model's value beside w */
+    int carries;           /* its gradient lies in the memory of its values until these take its place */
     int takes_whole;       /* its rule takes the matrix of which it is a block (step/matrices.h) */
     int lacks_v;           /* that rule has no second moment, and there is no memory for one */
     zfi_moments_t moments; /* how its m and v are kept */
@@ -133,6 +134,8 @@ typedef struct zfi_plan {
     uint32_t *launch_ends;      /* [n_launches] matrices of run-ahead that are launched together end there */
     uint32_t n_launches;
     uint32_t chunk_nbytes; /* the most that a slot of a chunk can have */
+    int carries;           /* all matrices do: there is no slot */
+    int shown_by_workers;  /* they write values where the model reads them: none is on its way up */
     /* 0 where nothing is deferred: */
     uint32_t publish_piece_nbytes;           /* of a staged chunk on its way up */
     uint32_t max_close_chunks;               /* most chunks that close at one step and wait to be published */

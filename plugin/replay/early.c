@@ -352,7 +352,7 @@ static int await_gradients(zfi_early_t *early) {
            zfi_timeline_wait(&early->of->engine->lines.down, before, ZFI_SLICE_NS, NULL) == ZF_OK;
 }
 
-static int replay(zfi_early_t *early, const early_job_t *job, zfi_replayed_t *out) {
+static int replay(zfi_early_t *early, const early_job_t *job, unsigned char *gathered, zfi_replayed_t *out) {
     const zfi_host_state_t *host = early->of->host;
     zfi_engine_t *engine = early->of->engine;
     const zfi_chunk_state_t *spare = &host->spares[job->spare];
@@ -363,6 +363,7 @@ static int replay(zfi_early_t *early, const early_job_t *job, zfi_replayed_t *ou
         .m = spare->m,
         .v = spare->v,
         .visible = spare->visible,
+        .gathered = gathered,
         .from = &host->chunks[job->chunk],
     };
     view.expected = &job->row;
@@ -375,11 +376,11 @@ static int replay(zfi_early_t *early, const early_job_t *job, zfi_replayed_t *ou
     return st == ZF_OK;
 }
 
-void zfi_early_run(zfi_early_t *early) {
+void zfi_early_run(zfi_early_t *early, unsigned char *gathered) {
     zfi_replayed_t replayed = {0};
     early_job_t job;
     if (await_gradients(early) && begin_job(early, &job)) {
-        int is_done = replay(early, &job, &replayed);
+        int is_done = replay(early, &job, gathered, &replayed);
         end_job(early, &job, is_done, &replayed);
     }
 }

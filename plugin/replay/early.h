@@ -46,8 +46,8 @@ void zfi_early_drop(zfi_early_t *early);
 
 /* [own threads] Whether run() would find a chunk. */
 int zfi_early_has_work(zfi_early_t *early);
-/* [own threads] Replays one chunk, if there still is one when its gradients have arrived. */
-void zfi_early_run(zfi_early_t *early);
+/* [own threads] Replays one chunk, if there still is one when its gradients have arrived. gathered: as a replay's. */
+void zfi_early_run(zfi_early_t *early, unsigned char *gathered);
 /* [own threads] The job of a chunk's close, whose scalars are known: waits for a replay of it that is under way. 1: it
  * is done, hs.chunks has the new state, hs.spares[*out_spare] the values to publish, and *out what it counts. The spare
  * is the caller's until it gives it back. */

@@ -77,8 +77,9 @@ void zfi_replay_find_slots(const zfi_replay_view_t *view, const zfi_close_t *clo
     for (uint32_t k = 0; k < close->n_slots; k++) {
         if (!(pattern >> k & 1))
             continue;
-        slots->grads[slots->n] =
-            zfi_slot(view->slots, &view->chunks[segment->chunk], close->table, k) + segment->chunk_offset * elem;
+        const unsigned char *of_chunk =
+            slots->carried ? slots->carried : zfi_slot(view->slots, &view->chunks[segment->chunk], close->table, k);
+        slots->grads[slots->n] = of_chunk + segment->chunk_offset * elem;
         slots->rows[slots->n++] = row_of(view, close->first_step + k);
     }
     if (pattern != slots->pattern || param->group != slots->group)
@@ -280,6 +281,21 @@ static int has_failed(const slots_t *slots) {
     return slots->rule->number == ZF_RULE_CALLBACK && zfi_is_poisoned(slots->rule->engine);
 }
 
+/* The gradients of a chunk whose matrices carry them, as its slot would have them: where they lie, or of several
+ * matrices in room. */
+static const unsigned char *gather(const zfi_replay_view_t *view, const zfi_chunk_t *chunk, unsigned char *room) {
+    size_t elem = zfi_dtype_nbytes(chunk->dtype);
+    for (uint32_t i = 0; i < chunk->n_segments; i++) {
+        const zfi_segment_t *segment = &view->segments[chunk->first_segment + i];
+        const unsigned char *at = view->matrices[segment->matrix].place.visible;
+        at += segment->matrix_offset * elem;
+        if (chunk->n_segments == 1)
+            return at;
+        memcpy(room + segment->chunk_offset * elem, at, segment->n_elems * elem);
+    }
+    return room;
+}
+
 zf_status_t zfi_replay_chunk(const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t number,
                              const zfi_replay_target_t *target, zfi_replayed_t *out) {
     const zfi_chunk_t *chunk = &view->chunks[number];
@@ -287,6 +303,8 @@ zf_status_t zfi_replay_chunk(const zfi_replay_view_t *view, const zfi_close_t *c
     uint32_t end = chunk->first_segment + chunk->n_segments, next;
     slots_t slots = {.group = UINT32_MAX};
     *out = (zfi_replayed_t){0};
+    if (target->gathered && close->n_slots)
+        slots.carried = gather(view, chunk, target->gathered);
     for (uint32_t i = chunk->first_segment; i < end; i = next) {
         uint32_t bad;
         zfi_replay_find_slots(view, close, &segments[i], &slots);

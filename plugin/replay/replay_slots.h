@@ -10,6 +10,7 @@ enum { ZFI_MOST_SLOTS = 64 };
  * one segment to the next while nothing they depend on has changed, which is the common case with many small
  * parameters. Begins as {.group = UINT32_MAX}. */
 typedef struct zfi_segment_slots {
+    const unsigned char *carried; /* the chunk's gradients, where they lie in no slot; else NULL */
     uint32_t n;
     const void *grads[ZFI_MOST_SLOTS];
     const zfi_step_row_t *rows[ZFI_MOST_SLOTS];

@@ -28,5 +28,6 @@ typedef struct zfi_replay_target {
     void *m, *v;                   /* [chunk elements] moments as the chunk's; NULL where it has none */
     unsigned char *visible;        /* [chunk elements] round(w) in the parameter's type, or NULL */
     float *scratch;                /* zfi_replay_scratch() of the chunk */
+    unsigned char *gathered;       /* where matrices carry: room for the chunk's gradients; else NULL */
     const zfi_chunk_state_t *from; /* not mode = mean: read there, written above. NULL: in place */
 } zfi_replay_target_t;

@@ -54,6 +54,8 @@ typedef struct zfi_workers {
     uint64_t *cohort_end; /* [n_cohorts] end job of the newest close of each cohort */
     float *scratch;       /* [n][scratch_elems] of replays that need some */
     uint64_t scratch_elems;
+    unsigned char *room; /* [n][room_nbytes] a chunk's values, then its gradients */
+    uint64_t room_nbytes;
 } zfi_workers_t;
 
 typedef enum { NOTHING, TO_REPLAY, TO_REPLAY_EARLY, TO_HELP } task_t;
@@ -125,11 +127,11 @@ static void finish(zfi_workers_t *workers, const job_t *job) {
 
 static zf_status_t wait_for_inputs(zfi_engine_t *engine, const zfi_plan_t *plan, const pushed_close_t *pushed,
                                    uint64_t p) {
-    uint64_t ring = plan->n_value_places;
+    uint64_t ring = plan->n_value_places; /* 0: no value is on its way up */
     zf_status_t st = zfi_wait(engine, &engine->lines.down, pushed->close.step, NULL);
     if (!st)
         st = zfi_wait(engine, &engine->lines.jobs, pushed->after_job, NULL);
-    if (!st && p >= ring)
+    if (!st && ring && p >= ring)
         st = zfi_wait(engine, &engine->lines.up, p - ring + 1, NULL);
     if (!st)
         st = zfi_wait(engine, &engine->lines.host_sel, pushed->close.choice_step, NULL);
@@ -151,11 +153,24 @@ static unsigned char *value_place(const zfi_replays_t *of, uint64_t p) {
     return of->host->published + p % of->plan->n_value_places * of->plan->publish_piece_nbytes;
 }
 
+/* A thread's room for the values of a chunk, which it shows itself; and for its gradients, where they lie apart. */
+static uint64_t values_nbytes(const zfi_plan_t *plan) { return (plan->publish_piece_nbytes + 63ull) / 64 * 64; }
+
+static unsigned char *gathered_in(const zfi_workers_t *workers, unsigned char *room) {
+    return workers->of->plan->carries ? room + values_nbytes(workers->of->plan) : NULL;
+}
+
 /* A chunk's state, and the place of publication p. */
-static zfi_replay_target_t target_of(const zfi_replays_t *of, uint32_t number, uint64_t p, float *scratch) {
+static zfi_replay_target_t target_of(const zfi_workers_t *workers, uint32_t number, uint64_t p, uint32_t thread) {
+    const zfi_replays_t *of = workers->of;
     const zfi_chunk_state_t *state = &of->host->chunks[number];
-    return (zfi_replay_target_t){
-        .w = state->w, .m = state->m, .v = state->v, .visible = value_place(of, p), .scratch = scratch};
+    unsigned char *room = workers->room ? workers->room + thread * workers->room_nbytes : NULL;
+    zfi_replay_target_t target = {.w = state->w, .m = state->m, .v = state->v, .visible = room};
+    if (!of->host->shows)
+        target.visible = value_place(of, p);
+    target.gathered = gathered_in(workers, room);
+    target.scratch = workers->scratch ? workers->scratch + thread * workers->scratch_elems : NULL;
+    return target;
 }
 
 /* Writes the values of a replayed chunk, publication p, where the model reads them. */
@@ -180,7 +195,7 @@ static void publish(const zfi_replays_t *of, const job_t *job, uint64_t p, const
         memcpy(value_place(of, p), values, chunk->n_elems * zfi_dtype_nbytes(chunk->dtype));
 }
 
-static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scratch) {
+static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, uint32_t thread) {
     const zfi_replays_t *of = workers->of;
     const zfi_plan_t *plan = of->plan;
     zfi_engine_t *engine = of->engine;
@@ -199,7 +214,7 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
         zfi_early_give_back(workers->early, spare);
     } else {
         /* not before: the close before may have exchanged its places */
-        zfi_replay_target_t target = target_of(of, number, p, scratch);
+        zfi_replay_target_t target = target_of(workers, number, p, thread);
         st = zfi_replay_chunk(&workers->view, close, number, &target, &replayed);
         if (!st && of->host->shows)
             show(of, job, p, target.visible);
@@ -251,12 +266,11 @@ static int is_idle(void *raw) { return task_now(raw) == NOTHING; }
 static void run(void *raw, void *raw_job, uint32_t thread) {
     zfi_workers_t *workers = raw;
     job_t *job = raw_job;
-    float *scratch = workers->scratch ? workers->scratch + thread * workers->scratch_elems : NULL;
     if (job->task == TO_HELP)
         help(workers, job->part);
     else if (job->task == TO_REPLAY_EARLY)
-        zfi_early_run(workers->early);
-    else if (run_job(workers, job, scratch) == ZF_OK)
+        zfi_early_run(workers->early, gathered_in(workers, workers->room + thread * workers->room_nbytes));
+    else if (run_job(workers, job, thread) == ZF_OK)
         finish(workers, job); /* else the instance is poisoned */
 }
 
@@ -292,6 +306,7 @@ static void free_workers(zfi_workers_t *workers) {
     free(workers->is_done);
     free(workers->cohort_end);
     free(workers->scratch);
+    free(workers->room);
     pthread_cond_destroy(&workers->has_helped);
     free(workers);
 }
@@ -313,7 +328,11 @@ static zfi_workers_t *new_workers(const zfi_replays_t *of, struct zfi_early *ear
     workers->scratch_elems = zfi_replay_scratch(&workers->view, of->plan->chunk_nbytes / 2);
     if (workers->scratch_elems)
         workers->scratch = calloc(n * workers->scratch_elems, sizeof(float));
-    if (workers->ring && workers->is_done && workers->cohort_end && (workers->scratch || !workers->scratch_elems))
+    workers->room_nbytes = of->host->shows ? values_nbytes(of->plan) * (of->plan->carries ? 2 : 1) : 0;
+    if (workers->room_nbytes)
+        workers->room = calloc(n, workers->room_nbytes);
+    if (workers->ring && workers->is_done && workers->cohort_end && (workers->scratch || !workers->scratch_elems) &&
+        (workers->room || !workers->room_nbytes))
         return workers;
     free_workers(workers);
     return NULL;

@@ -108,7 +108,7 @@ static zf_status_t take_slot(const zfi_windows_t *windows, const zfi_chunk_t *ch
 zf_status_t zfi_window_slots(const zfi_windows_t *windows, const zfi_param_t *param, uint64_t *needs_job) {
     const zfi_plan_t *plan = windows->plan;
     zf_status_t st = ZF_OK;
-    for (uint32_t i = param->first_ref; i < param->first_ref + param->n_refs && !st; i++)
+    for (uint32_t i = param->first_ref; i < param->first_ref + param->n_refs && !st && !plan->carries; i++)
         st = take_slot(windows, &plan->chunks[plan->segments[plan->param_segments[i]].chunk], needs_job);
     return st;
 }

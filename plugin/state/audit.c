@@ -24,8 +24,8 @@ static const char *const names[ZFI_AUDIT_ARRAYS] = {"visible", "w", "m", "v"};
 static zf_status_t add(const zfi_state_t *state, uint32_t number, int array, uint64_t *io_sum) {
     const zfi_matrix_t *matrix = &state->plan->matrices[number];
     const zfi_kernels_t *kernels = state->engine->kernels;
-    zfi_array_t of = (zfi_array_t)(array - ZFI_AUDIT_W);
-    int is_visible = array == ZFI_AUDIT_VISIBLE;
+    int is_visible = array == ZFI_AUDIT_VISIBLE, is_made = is_visible && matrix->carries; /* a gradient may lie there */
+    zfi_array_t of = is_visible ? ZFI_STATE_W : (zfi_array_t)(array - ZFI_AUDIT_W);
     uint64_t first = is_visible ? matrix->held_first : matrix->own.first;
     uint64_t n = is_visible ? matrix->held_rows * matrix->cols : matrix->own.n;
     zfi_dtype_t dtype = is_visible ? matrix->place.dtype : zfi_state_dtype(matrix, of);
@@ -33,11 +33,11 @@ static zf_status_t add(const zfi_state_t *state, uint32_t number, int array, uin
     const void *bits = values;
     if (!n || (!is_visible && of >= 1 + state->n_moments) || (array == ZFI_AUDIT_V && matrix->lacks_v))
         return ZF_OK;
-    zf_status_t st = is_visible ? zfi_exchange_get_visible(state, number, first, n, values)
-                                : zfi_state_get(state, of, number, first, n, values);
+    zf_status_t st = is_visible && !is_made ? zfi_exchange_get_visible(state, number, first, n, values)
+                                            : zfi_state_get(state, of, number, first, n, values);
     if (st)
         return st;
-    if (!is_visible && dtype != ZFI_F32) {
+    if ((!is_visible || is_made) && dtype != ZFI_F32) {
         bits = values + state->dev->exchange_elems;
         kernels->narrow((uint16_t *)(void *)(values + state->dev->exchange_elems), dtype, values, n);
     }

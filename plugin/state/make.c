@@ -73,17 +73,13 @@ static zf_status_t keep_shards(zfi_run_t *run) {
     return st || !run->shards.all ? st : zfi_tables_place(&run->side, NULL);
 }
 
-/* ctx: where the run's workers are; they start last, and nothing is shared before. */
+/* ctx: where the run's workers are; they start last, and until then the caller is alone. */
 static void share(void *ctx, uint32_t n, zfi_part_fn fn, void *arg) {
-    zfi_workers_share(*(struct zfi_workers **)ctx, n, fn, arg);
-}
-
-/* Whether nobody reads or checks a visible value between a close and its replay, which waits for its step's scalars: they
- * come behind all that the host did before. */
-static int are_shown_by_workers(const zfi_run_t *run) {
-    const zfi_policy_t *policy = &run->engine->policy;
-    return policy->published == ZFI_PUBLISHED_AT_STEP && !policy->selects && !zfi_has_peers(run->engine) &&
-           !zfi_guard_checks(&run->dev);
+    struct zfi_workers *workers = *(struct zfi_workers **)ctx;
+    if (workers)
+        zfi_workers_share(workers, n, fn, arg);
+    for (uint32_t i = 0; i < n && !workers; i++)
+        fn(arg, i);
 }
 
 static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, zf_error_t *err) {
@@ -102,8 +98,7 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
     if (run->engine->config.sees_edits) {
         run->dev.head.share = share;
         run->dev.head.share_ctx = &run->workers;
-        if (are_shown_by_workers(run))
-            run->hs.shows = run->dev.data;
+        run->hs.shows = run->plan.shown_by_workers ? run->dev.data : NULL;
     }
     if (!st)
         zfi_window_start(&run->windows);

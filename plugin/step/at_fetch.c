@@ -102,8 +102,15 @@ static void merge_from_host(zfi_publishing_t *publishing, const part_t *part) {
     }
 }
 
-/* Chunks [at, at + n) of a close, bucket by bucket as they travel. */
+/* Chunks [at, at + n) of a close: where workers show, once they have; else bucket by bucket as they travel. */
 static void merge_part(zfi_publishing_t *publishing, const part_t *part) {
+    if (publishing->host->shows) {
+        zfi_engine_t *engine = publishing->engine;
+        uint64_t job = part->close->first_job + part->at + part->n;
+        zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.jobs, job, &engine->count.stall_replay_ns));
+        end_part(publishing, part);
+        return;
+    }
     uint32_t end = part->at + part->n;
     for (uint32_t at = part->at, next; at < end; at = next) {
         uint32_t bucket_end = zfi_publish_bucket_end(publishing->plan, part->close, at);

@@ -4,8 +4,17 @@
 #include "step/publisher.h"
 #include "step/updater.h"
 
-/* [is_whole][selects] */
-static const zfi_updater_t *const updaters[][2] = {{&zfi_updater_exact, &zfi_updater_windows}, {&zfi_updater_whole}};
+typedef enum { EXACT, CARRIED, WINDOWS, WHOLE } way_t;
+static const zfi_updater_t *const updaters[] = {[EXACT] = &zfi_updater_exact,
+                                                [CARRIED] = &zfi_updater_carried,
+                                                [WINDOWS] = &zfi_updater_windows,
+                                                [WHOLE] = &zfi_updater_whole};
+
+static way_t way_of(const zfi_policy_t *policy, const zfi_plan_t *plan) {
+    if (policy->is_whole || (!policy->selects && plan->n_resident == plan->n_matrices))
+        return WHOLE;
+    return policy->selects ? WINDOWS : plan->carries ? CARRIED : EXACT;
+}
 
 /* [published][gathers_behind] */
 static const zfi_publisher_t *const publishers[][2] = {
@@ -16,8 +25,7 @@ static const zfi_publisher_t *const publishers[][2] = {
 
 void zfi_step_bind(zfi_run_t *run) {
     const zfi_policy_t *policy = &run->engine->policy;
-    int is_whole = policy->is_whole || (!policy->selects && run->plan.n_resident == run->plan.n_matrices);
-    run->updater = updaters[is_whole][policy->selects];
+    run->updater = updaters[way_of(policy, &run->plan)];
     run->by_host = run->plan.n_whole ? zfi_matrices_update : NULL;
     run->publisher = publishers[policy->published][zfi_gathers_behind(run->engine)];
 }

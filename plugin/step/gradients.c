@@ -59,6 +59,8 @@ static uint64_t copy_gradient(const zfi_device_side_t *side, const zfi_slots_t *
     for (uint32_t i = 0; i < param->n_refs; i++) {
         const zfi_segment_t *segment = &side->plan->segments[side->plan->param_segments[param->first_ref + i]];
         zfi_range_t range = zfi_gradient_to_slot(side->plan, slots, row, segment, gradient->grad, elem);
+        if (range.to == range.from) /* it was delivered in the memory that carries it */
+            continue;
         zfi_list_copy(&side->engine->to_down, ZFI_OP_DOWN, range.to, range.from, range.nbytes);
         nbytes += range.nbytes;
     }

@@ -52,7 +52,7 @@ static void *moment(const zfi_group_rule_t *rule, const zfi_data_t *head, zfi_mo
 static void take_edits(void *raw, uint32_t i) {
     const updates_t *updates = raw;
     const zfi_matrix_t *matrix = matrix_at(updates, i);
-    if (is_updated(updates, i) && matrix->own.n && !zfi_is_own_master(matrix))
+    if (is_updated(updates, i) && matrix->own.n && matrix->sees_edits && !zfi_is_own_master(matrix))
         zfi_state_take_edits(updates->state, matrix, 0, matrix->own.n, master(updates->state, matrix));
 }
 
@@ -62,6 +62,15 @@ static void note_nonfinite(const zfi_state_t *state, uint32_t param) {
     while ((was == 0 || was > (uint64_t)param + 1) &&
            !__atomic_compare_exchange_n(noted, &was, (uint64_t)param + 1, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
         ;
+}
+
+/* Values of a step that is skipped, where the gradient lay. */
+static void give_back(void *raw, uint32_t i) {
+    const updates_t *updates = raw;
+    const zfi_matrix_t *matrix = matrix_at(updates, i);
+    if (is_updated(updates, i) && matrix->own.n && matrix->carries)
+        updates->state->engine->kernels->narrow(matrix->place.visible, matrix->place.dtype,
+                                                master(updates->state, matrix), matrix->own.n);
 }
 
 static void show(void *raw, uint32_t i) {
@@ -204,6 +213,8 @@ zf_status_t zfi_matrices_update(const zfi_state_t *state, uint64_t t) {
     zf_status_t st = zfi_synchronise(engine, 1);
     if (!st)
         st = zfi_wait(engine, &engine->lines.down, t, &engine->count.host_wait_ns);
+    if (!st && !updates.row->scalars.applied)
+        share(&updates, give_back);
     if (st || !updates.row->scalars.applied)
         return st;
     list(&updates);

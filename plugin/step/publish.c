@@ -26,18 +26,17 @@ static bucket_t bucket_at(const zfi_plan_t *plan, const zfi_close_t *close, uint
 
 /* ---- up ---------------------------------------------------------------------------------------------------------- */
 
-static void upload_bucket(zfi_publishing_t *publishing, const zfi_close_t *close, const bucket_t *bucket) {
+static void copy_bucket(zfi_publishing_t *publishing, const zfi_close_t *close, const bucket_t *bucket) {
     zfi_engine_t *engine = publishing->engine;
     zfi_list_t *up = &engine->to_up;
     const zfi_plan_t *plan = publishing->plan;
     uint64_t room = plan->ring_chunks, piece = plan->publish_piece_nbytes, nbytes = 0;
     uint64_t to = bucket->first % plan->ring_chunks, from = bucket->first % plan->n_value_places;
-    zfi_list_add(up, zfi_op_wait(&engine->lines.jobs, close->first_job + bucket->at + bucket->n, NULL));
     if (bucket->end > room) { /* the ring's places are free once their former values are visible */
         zfi_list_add(up, zfi_op_wait_for_host(&engine->lines.publish_due, bucket->end - room));
         zfi_list_add(up, zfi_op_wait(&engine->lines.merged, bucket->end - room, NULL));
     }
-    for (uint32_t i = 0; i < bucket->n && !publishing->host->shows; i++) {
+    for (uint32_t i = 0; i < bucket->n; i++) {
         const zfi_chunk_t *chunk = &plan->chunks[zfi_cohort_chunk(plan, close->cohort, bucket->at + i)];
         uint64_t n = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
         zfi_list_copy(up, ZFI_OP_UP, publishing->dev->ring + to * piece, publishing->host->published + from * piece, n);
@@ -45,8 +44,16 @@ static void upload_bucket(zfi_publishing_t *publishing, const zfi_close_t *close
         from = from + 1 < plan->n_value_places ? from + 1 : 0;
         nbytes += n;
     }
-    zfi_list_add(up, zfi_op_signal(&engine->lines.up, bucket->end));
     atomic_fetch_add(&engine->count.up_publish_nbytes, nbytes);
+}
+
+static void upload_bucket(zfi_publishing_t *publishing, const zfi_close_t *close, const bucket_t *bucket) {
+    zfi_list_t *up = &publishing->engine->to_up;
+    zfi_timelines_t *lines = &publishing->engine->lines;
+    zfi_list_add(up, zfi_op_wait(&lines->jobs, close->first_job + bucket->at + bucket->n, NULL));
+    if (!publishing->host->shows)
+        copy_bucket(publishing, close, bucket);
+    zfi_list_add(up, zfi_op_signal(&lines->up, bucket->end));
 }
 
 void zfi_publish_upload(zfi_publishing_t *publishing, const zfi_close_t *close) {

@@ -62,7 +62,7 @@ static void note_overwritten(const zfi_state_t *state, const zfi_matrix_t *matri
 zf_status_t zfi_released_differs(const zfi_state_t *state, uint32_t number, int *out) {
     const zfi_matrix_t *matrix = &state->plan->matrices[number];
     const uint64_t *digest = zfi_residency_image(state->engine, state->dev->head.digests + number, sizeof *digest);
-    uint64_t n = matrix->sees_edits ? 0 : matrix->held_rows * matrix->cols;
+    uint64_t n = matrix->sees_edits || matrix->carries ? 0 : matrix->held_rows * matrix->cols;
     zf_status_t st = zfi_released_get_visible(state, number, 0, n, state->dev->exchange);
     *out = !st && n && state->engine->kernels->digest(state->dev->exchange, matrix->place.dtype, n, 0) != *digest;
     return st;

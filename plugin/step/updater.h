@@ -6,7 +6,8 @@
  *            (windows.c)
  *   exact    resident matrices; other gradients are kept in slots until the step's end, when all of them are replayed:
  *            no channel is selected (windows.c)
- *   whole    resident matrices: there are no others (resident.c) */
+ *   carried  as exact; a gradient stays in the memory of its values until these are written there, and FLUSH writes
+ * none (windows.c) whole    resident matrices: there are no others (resident.c) */
 #pragma once
 
 #include "instance/run.h"
@@ -25,7 +26,7 @@ typedef struct zfi_updater {
     uint64_t batch_nbytes;
 } zfi_updater_t;
 
-extern const zfi_updater_t zfi_updater_windows, zfi_updater_exact, zfi_updater_whole;
+extern const zfi_updater_t zfi_updater_windows, zfi_updater_exact, zfi_updater_carried, zfi_updater_whole;
 
 /* [control] The updater and the publisher of a run, as its configuration says, and whether the host's thread has a part
  * of its steps. */

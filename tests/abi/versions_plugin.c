@@ -108,7 +108,7 @@ static zf_status_t nothing(void) { return ZF_OK; }
 
 /* The ABI for a host that serves this one: the smaller minor of one major, in major 0 the same; 0 = none. */
 static uint32_t common(uint32_t theirs) {
-    uint32_t mine = ZF_ABI_0_15;
+    uint32_t mine = ZF_ABI_0_16;
     if (theirs == mine)
         return mine;
     if (ZF_ABI_MAJOR(theirs) != ZF_ABI_MAJOR(mine) || ZF_ABI_MAJOR(mine) == 0)
@@ -142,5 +142,5 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
             return ZF_OK;
         }
     return zfi_error(boot->error, ZF_ERR_ABI, "negotiate", "the host serves another ABI than %u.%u",
-                     ZF_ABI_MAJOR(ZF_ABI_0_15), ZF_ABI_MINOR(ZF_ABI_0_15));
+                     ZF_ABI_MAJOR(ZF_ABI_0_16), ZF_ABI_MINOR(ZF_ABI_0_16));
 }

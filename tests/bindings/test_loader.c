@@ -225,13 +225,13 @@ static const struct {
     {"undefined", "", ZF_LOADER_ERR_FILE, "zf_mock_found_nowhere", "mock_undefined.so"},
     {"no_symbol", "", ZF_LOADER_ERR_SYMBOL, "mock_no_symbol.so", "zf_plugin_negotiate"},
     {"borrowed", "", ZF_LOADER_ERR_SYMBOL, "mock_borrowed.so", "mock_good.so"}, /* the symbol of a dependency */
-    {"good", "other_abi", ZF_ERR_ABI, "serves 0.15", "mock_good.so"},
-    {"good", "other_abi", ZF_ERR_ABI, "serves 0.15", "plugin knows 7.3"},
-    {"good", "silent_abi", ZF_ERR_ABI, "serves 0.15", "nothing"},
-    {"good", "unserved_abi", ZF_ERR_ABI, "chose ABI 5.2", "serves 0.15"},
+    {"good", "other_abi", ZF_ERR_ABI, "serves 0.16", "mock_good.so"},
+    {"good", "other_abi", ZF_ERR_ABI, "serves 0.16", "plugin knows 7.3"},
+    {"good", "silent_abi", ZF_ERR_ABI, "serves 0.16", "nothing"},
+    {"good", "unserved_abi", ZF_ERR_ABI, "chose ABI 5.2", "serves 0.16"},
     {"good", "refuses", ZF_ERR_MEMORY, "mock_good.so", "no memory for the mock"},
     {"good", "no_table", ZF_ERR_ABI, "mock_good.so", "no table"},
-    {"good", "table_abi", ZF_ERR_ABI, "chose ABI 0.15", "says 3.1"},
+    {"good", "table_abi", ZF_ERR_ABI, "chose ABI 0.16", "says 3.1"},
     {"good", "null_slot", ZF_ERR_ABI, "no function step", "mock_good.so"},
     {"good", "short_table", ZF_ERR_ABI, "ends before poll", "mock_good.so"},
     {"good", "tiny_table", ZF_ERR_ABI, "ends before describe", "4 bytes"},
@@ -251,7 +251,7 @@ ZT_TEST(plugins_that_break_a_rule) {
 ZT_TEST(good) {
     zf_loader_t *loader = opens(MOCK_DIR "/mock_good.so");
     const zf_plugin_t *plugin = zf_loader_plugin(loader);
-    ck_assert_uint_eq(plugin->abi, ZF_ABI_0_15);
+    ck_assert_uint_eq(plugin->abi, ZF_ABI_0_16);
     contains(zf_loader_file(loader), "mock_good.so");
     zf_loader_close(loader);
 

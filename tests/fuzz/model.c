@@ -21,7 +21,7 @@ static const char *const configs[FUZZ_N_MODELS] = {
 };
 
 const zf_plugin_t *fuzz_plugin(void) {
-    static const uint32_t abis[] = {ZF_ABI_0_15};
+    static const uint32_t abis[] = {ZF_ABI_0_16};
     zf_bootstrap_t bootstrap = {
         .struct_size = sizeof bootstrap, .magic = ZF_BOOTSTRAP_MAGIC, .abis = abis, .n_abis = 1};
     FUZZ_CHECK(zf_plugin_negotiate(&bootstrap) == ZF_OK, "negotiate");

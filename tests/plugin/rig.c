@@ -22,7 +22,7 @@ uint64_t zt_hash(uint64_t x) {
 static float small_number(uint64_t x) { return (float)((double)(zt_hash(x) >> 40) / 8388608.0 - 1.0); }
 
 const zf_plugin_t *zt_table(void) {
-    static const uint32_t abis[] = {ZF_ABI_0_15};
+    static const uint32_t abis[] = {ZF_ABI_0_16};
     zf_bootstrap_t bootstrap = {
         .struct_size = sizeof bootstrap, .magic = ZF_BOOTSTRAP_MAGIC, .abis = abis, .n_abis = 1};
     ck_assert_int_eq(zf_plugin_negotiate(&bootstrap), ZF_OK);

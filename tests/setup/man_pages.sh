@@ -8,7 +8,7 @@ source=$1 man=$2 work=$3
 failed=0
 fail() { echo "FAIL: $*" && failed=1; }
 
-for slot in $(sed -n '/^struct zf_plugin_t /,/^struct /s/.*(\*\([a-z_]*\)).*/\1/p' "$source/abi/layout/v0.15.txt"); do
+for slot in $(sed -n '/^struct zf_plugin_t /,/^struct /s/.*(\*\([a-z_]*\)).*/\1/p' "$source/abi/layout/v0.16.txt"); do
     [ -s "$man/man3/zf_$slot.3" ] || fail "no page of $slot"
     n=$((${n:-0} + 1))
 done

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define ZF_ABI_0_15 ZF_ABI_NUMBER(0, 15) /* the ABI these headers describe */
+#define ZF_ABI_0_16 ZF_ABI_NUMBER(0, 16) /* the ABI these headers describe */
 
 /* Status: 0 is success, positive is information, negative is an error.
  *

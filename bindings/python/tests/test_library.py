@@ -32,7 +32,7 @@ class Opening(unittest.TestCase):
 
     def test_the_plugin_opens_and_describes_itself(self):
         about = zfplugin.load().describe()
-        self.assertEqual((about["name"], about["abi"]), ("libzfplugin", "0.15"))
+        self.assertEqual((about["name"], about["abi"]), ("libzfplugin", "0.16"))
         self.assertIn("zf.stats/1", about["provided_extensions"])
         self.assertEqual(about["required_extensions"], ())
         self.assertIn(zfplugin._abi.DEVICE_CPU, about["device_types"])

@@ -18,7 +18,7 @@ from . import _abi, errors
 SONAME = "libzfplugin.so.0"
 _INSIDE = Path(__file__).resolve().parent / "lib"
 VARIABLES = ("ZFPLUGIN_LIBRARY", "ZFPLUGIN_PATH")
-SERVED_ABIS = (_abi.ABI_0_15,)  # one per major, newest first
+SERVED_ABIS = (_abi.ABI_0_16,)  # one per major, newest first
 
 _HINT = (f"set {VARIABLES[0]} to the full path of libzfplugin.so, or install this package with the library inside "
          "(pip install . in a checkout)")

@@ -62,7 +62,7 @@ static void fill_table(void) {
         memcpy((char *)&table.known + at, at == offsetof(zf_plugin_t, step) ? &slot : &other, sizeof slot);
     table.known.describe = describe;
     table.known.get_extension = get_extension;
-    table.known.abi = is("table_abi") ? ZF_ABI_NUMBER(3, 1) : ZF_ABI_0_15;
+    table.known.abi = is("table_abi") ? ZF_ABI_NUMBER(3, 1) : ZF_ABI_0_16;
     table.known.struct_size = is("short_table")  ? offsetof(zf_plugin_t, poll)
                               : is("tiny_table") ? sizeof(uint32_t)
                               : is("long_table") ? sizeof(long_table_t)
@@ -87,7 +87,7 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
         bootstrap->n_abis == 0 || bootstrap->abis == NULL || (bootstrap->reserved0 | bootstrap->reserved1) != 0)
         return refuse(bootstrap, ZF_ERR_ARGUMENT, "the host's bootstrap is wrong");
     if (is("other_abi"))
-        return refuse(bootstrap, ZF_ERR_ABI, "no common ABI: plugin knows 7.3, host serves 0.15");
+        return refuse(bootstrap, ZF_ERR_ABI, "no common ABI: plugin knows 7.3, host serves 0.16");
     if (is("silent_abi"))
         return refuse(bootstrap, ZF_ERR_ABI, "");
     if (is("refuses"))
