@@ -53,6 +53,7 @@ class Param:
     n_batch_axes: int = 0
     channels: str = "columns"
     average: bool = False
+    carries: bool = False   # gradients come in its memory, too (ZF_PARAM_CARRIES)
     reduce_group: int = 0   # process groups of its gradient, as zf_param_decl_t says
     reduce_group2: int = 0
     origin: object = None   # whatever names the memory that the tensor is a copy of: one instance trains it
@@ -404,6 +405,15 @@ class Instance:
         self.call(self.table.poll, C.byref(report), doing="poll")
         return _report(report)
 
+    @contextlib.contextmanager
+    def unfetched(self):
+        """Within it, what brings the instance to rest fetches nothing for the trainer."""
+        hook, self.before_rest = self.before_rest, None
+        try:
+            yield
+        finally:
+            self.before_rest = hook
+
     def drain(self):
         """Ends transfers and updates in flight; schedule and visible values stay as they are."""
         self._quiesce(_abi.QUIESCE_DRAIN, "drain")
@@ -548,7 +558,7 @@ def _fill_decl(out, param, view, name):
     out.struct_size = C.sizeof(_abi.ParamDecl)
     out.name, out.tensor, out.group = name, view.address, param.group
     out.flags = ((_abi.PARAM_FROZEN * param.frozen) | (_abi.PARAM_TIED * (param.tied_to is not None))
-                 | (_abi.PARAM_NOT_IN_NORM * (not param.counts_in_norm)) | (_abi.PARAM_AVERAGE * param.average))
+                 | (_abi.PARAM_NOT_IN_NORM * (not param.counts_in_norm)) | (_abi.PARAM_AVERAGE * param.average) | (_abi.PARAM_CARRIES * param.carries))
     out.tied_to = param.tied_to or 0
     out.home = {"plugin": _abi.HOME_PLUGIN, "resident": _abi.HOME_RESIDENT, "host": _abi.HOME_HOST}[param.home]
     out.reduce_group, out.reduce_group2 = param.reduce_group, param.reduce_group2

@@ -157,6 +157,7 @@ class Binding:
             self._joint_norm.find()
             self._args.host_norm = self._joint_norm.address
         self.instance.call(self.instance.table.step, C.byref(self._args), C.byref(self._raw_report), doing="step")
+        self.table.mirrors.give_back(self.table.params[i] for i in written)
         self.feed.end_step()
         self._end_step(written)
         return self._raw_report
@@ -214,12 +215,19 @@ class Binding:
         """The plugin loaded a state: what of it is on its way to a frozen parameter has yet to arrive, but for the names at_rest."""
         self._at_rest = {i for i, name in enumerate(self.table.names) if name in at_rest}
         self._left = {}
+        self._arrive_loaded()
+
+    def _arrive_loaded(self):
+        """The plugin wrote the values of all."""
+        self.table.mirrors.give_back(self.table.params)
         self._arrive()
 
     def final_values(self, ids):
         """{id: values} that flush() would give, in the parameters' dtype, of those of ids (owners, not empty) that show others
         now, unless others wrote these; nothing changes."""
         table = self.table
+        if table.carries:  # in exact nothing is on its way
+            return {}
         edited = set(table.find_edited(ids))
         asked = ids if not self.feed.is_alone else [i for i in ids if i not in edited]  # of other ranks: what all of them ask for
         masters = {i: torch.empty(table.shapes[i], dtype=torch.float32, device="cpu") for i in asked}
@@ -301,7 +309,9 @@ class Binding:
         if self.instance.behind and not is_quiet:
             self._catch_up(self.instance.behind)
         values, fresh = None, []
-        if self.table.told.can_adopt and not replaced:
+        if self.table.carries:
+            changed = self._announce(changed)
+        elif self.table.told.can_adopt and not replaced:
             changed = self._adopt_edits(changed, moved)
         if is_another_set or moved:
             changed, values, fresh = self._bind_again(groups, replaced, changed)
@@ -321,6 +331,27 @@ class Binding:
         else:
             self.instance.params_changed(ids)
         self._arrive()
+
+    def _announce(self, changed):
+        """Makes masters of the elements that others wrote, whose values are in the mirrors. Returns those of changed whose values count
+        whatever stood there."""
+        table = self.table
+        owners = {table.owner(i) for i in changed} - table.told.put
+        self.feed.forget(owners)
+        edits = [i for i in sorted(owners) if not table.is_shown(i, table.aliases[i])]
+        if edits:
+            self.instance.drain()
+            self.instance.params_changed(edits)
+            self._say_changed(edits)
+        table.mirrors.see_edited([table.params[i] for i in changed if table.owner(i) in owners])
+        return [i for i in changed if table.owner(i) not in owners]
+
+    def _empty(self, ids):
+        """No gradient is where the values of these belong; step() sends it again."""
+        taken = self.table.taken(ids)
+        if taken:
+            self.feed.lose(taken)
+            self.table.empty(taken)
 
     def _adopt_edits(self, changed, moved):
         """Makes masters of the elements that others wrote, element by element; all else has every update. Returns those of changed for which
@@ -386,6 +417,7 @@ class Binding:
             raise errors.StateError("release_gradients=True: parameters were unfrozen, added, replaced or moved since the last step, and the "
                                     "gradients of this one had been given back: its backward counts for nothing. Change them after step() and "
                                     "call flush() before the next backward")
+        self._empty(before.ids)
         members = [(group, list(group["params"])) for group in groups]
         successor = {id(before.params[i]): p for i, p in replaced.items()}
         known = {id(p) for p in before.params} | {id(p) for p in replaced.values()}
@@ -440,7 +472,7 @@ class Binding:
         found = {name: entry for name, entry in found.items() if entry is not None}
         if found:
             state.load(self.instance, adamw.blobs_with(self.instance, found, lambda _: moments.names_of(None), is_all=False))
-            self._arrive()
+            self._arrive_loaded()
 
     def _say_bound_again(self, before):
         table = self.table
@@ -458,6 +490,7 @@ class Binding:
         now, every step ends with all updates in place. is_told: by params_changed()."""
         table = self.table
         self.feed.forget(ids)
+        self._empty(ids)
         if is_told and table.told.has_digests:
             self.instance.flush()  # edits were followed: what else is there keeps what it has in store
         values = values if values is not None else [table.aliases[i].clone() for i in ids]

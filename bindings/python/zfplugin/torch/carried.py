@@ -3,9 +3,13 @@
 
 Model: each such parameter has a mirror in host memory. To the plugin the mirror is the parameter: it is what is bound, updated and asked
 about. pull() brings what others wrote on the device into the mirror, before anybody looks for edits; push() brings what was written
-into mirrors to the device, after the plugin or the binding wrote. Gradients come into places of their own, as large as the mirrors. So
-everything above (names, ties, edits, states, ranks) is as on a CPU, and every device that torch copies from and to will do. How copies
-are made is a lane's (lanes.py).
+into mirrors to the device, after the plugin or the binding wrote. So everything above (names, ties, edits, states, ranks) is as on a CPU,
+and every device that torch copies from and to will do. How copies are made is a lane's (lanes.py).
+
+A mirror carries the gradient down and the value up in turn (ZF_PARAM_CARRIES): is_taken, from the gradient's copy until the step has
+brought the value. Meanwhile the values are on the device alone, and in the plugin's masters: who wants them in the mirror empties it, and
+the gradient is sent again. Of a large parameter there is no other host memory; small ones' gradients come packed, into a room. With
+several ranks, or where some parameters are on the CPU, gradients have places of their own, as large as the mirrors.
 
 A parameter whose memory on the device is another one keeps its mirror; with another dtype, shape or tie it gets a new one, which the
 table sees as a parameter in other memory (parameters.py).
@@ -32,11 +36,12 @@ def _key(tensor):
 class _Mirror:
     """host: the copy that the plugin trains. of: the parameters on the device whose values it has, one but for ties."""
 
-    __slots__ = ("host", "of", "key", "is_edited", "version", "pack")
+    __slots__ = ("host", "of", "key", "is_edited", "is_taken", "version", "pack")
 
     def __init__(self, host):
         self.host, self.of, self.key = host, [], None
         self.is_edited = False             # it may have what others wrote
+        self.is_taken = False              # it has a gradient, or had one that was dropped
         self.version = self.pack = None    # of the device's values when both were the same
 
     def fits(self, p):
@@ -85,9 +90,13 @@ class Mirrors:
     """The mirrors of one optimizer's parameters, over all its tables."""
 
     def __init__(self):
+        self.carry = False  # gradients come into the mirrors
+        self.lose = None    # called with parameters whose gradients make room for values in the mirrors: they are sent again
+        self.newest = None  # gives a parameter's values as the plugin has them
+        self.fetcher = None  # of values that go up when they are fetched
         self._mirrors = {}  # {id(parameter): _Mirror}
         self._at = {}       # {where it lies on the device: _Mirror}
-        self._places = {}   # {id(parameter): memory in which its gradient comes}, of large ones
+        self._places = {}   # {id(parameter): memory in which its gradient comes}, of large ones whose mirrors do not carry
         self._spare = {}    # {id(parameter): memory for a mirror}
         self._fresh = []    # (parameter, mirror) that were joined since keep()
         self._lanes = {}    # {device: its lane}
@@ -95,18 +104,27 @@ class Mirrors:
 
     # ---- which mirror ------------------------------------------------------------------------------------------------
 
-    def prepare(self, params):
-        """Takes memory for the mirrors of those that have none, and for their gradients."""
+    def prepare(self, params, carry):
+        """Takes memory for the mirrors of those that have none, and for their gradients. carry: the mirrors are that."""
+        self.carry = carry
         found = [(cut.local(param), self._mirrors.get(id(param)), param) for param in params]
-        self._take([(p, param) for p, mirror, param in found if is_carried(p) and (mirror is None or not mirror.fits(p))])
+        found = [(p, mirror, param) for p, mirror, param in found if is_carried(p)]
+        self._take([(p, param) for p, mirror, param in found if mirror is None or not mirror.fits(p)])
+        self._take_places([(p, param) for p, *_, param in found])
 
     def _take(self, pairs):
         for lane, found in self._by_lane(pairs):
-            large = [pair for pair in found if not is_small(pair[0])]
-            memory = host_memory([p.detach() for p, _ in (*found, *large)], lane.is_stream)
+            memory = host_memory([p.detach() for p, _ in found], lane.is_stream)
             self._spare.update({id(param): host for (_, param), host in zip(found, memory)})
-            self._places.update({id(param): place for (_, param), place in zip(large, memory[len(found):])})
             lane.reserve([p.nbytes for p, _ in found if is_small(p)])
+
+    def _take_places(self, pairs):
+        known = {} if self.carry else self._places
+        self._places = {id(param): known[id(param)] for p, param in pairs if id(param) in known and known[id(param)].shape == p.shape
+                        and known[id(param)].dtype is p.dtype}
+        for lane, found in self._by_lane([] if self.carry else [pair for pair in pairs if id(pair[1]) not in self._places and not is_small(pair[0])]):
+            memory = host_memory([p.detach() for p, _ in found], lane.is_stream)
+            self._places.update({id(param): place for (_, param), place in zip(found, memory)})
 
     def lane(self, device):
         if device not in self._lanes:
@@ -150,11 +168,9 @@ class Mirrors:
         """other: the mirror of a parameter that lies in the same memory, or None."""
         if id(param) not in self._spare:
             self._take([(p, param)])
-        host, place = self._spare.pop(id(param), None), self._places.get(id(param))
+        host = self._spare.pop(id(param), None)
         self._leave(param)
         mirror = self._mirrors[id(param)] = other or _Mirror(host)
-        if place is not None:
-            self._places[id(param)] = place
         if other is None:
             self._put(mirror, _key(p))
             mirror.host.copy_(p)
@@ -163,7 +179,6 @@ class Mirrors:
         return mirror
 
     def _leave(self, param):
-        self._places.pop(id(param), None)
         mirror = self._mirrors.pop(id(param), None)
         if mirror is not None:
             mirror.of = [p for p in mirror.of if p is not param]
@@ -216,10 +231,14 @@ class Mirrors:
             lane.settle()
             edited = self._edited(lane, pairs, {id(mirror.pack) for _, mirror in edited})
             for p, mirror in edited:
-                values = p.detach().cpu()
-                if not torch.equal(words_of(values), words_of(mirror.host)):
-                    mirror.host.copy_(values)
-                    mirror.is_edited = True
+                values, were = p.detach().cpu(), self.newest(mirror.of[0]) if mirror.is_taken else mirror.host
+                if torch.equal(words_of(values), words_of(were)):
+                    continue
+                if mirror.is_taken:
+                    self.lose(mirror.of)
+                    mirror.is_taken = False
+                mirror.host.copy_(values)
+                mirror.is_edited = True
             self._note(edited)
 
     @staticmethod
@@ -242,6 +261,20 @@ class Mirrors:
             for mirror in filter(None, (self._mirrors.get(id(param)) for param in params)):
                 mirror.is_edited = is_edited
 
+    def taken(self, params):
+        """Those whose mirrors do not have their values."""
+        return [param for param in params if id(param) in self._mirrors and self._mirrors[id(param)].is_taken]
+
+    def give_back(self, params):
+        """The mirrors of these have their values again, or are about to be written."""
+        for mirror in filter(None, (self._mirrors.get(id(param)) for param in params)):
+            mirror.is_taken = False
+
+    def settle(self):
+        """Waits until what goes up has left the mirrors."""
+        for lane in self._lanes.values():
+            lane.settle()
+
     def are_touched(self, params):
         """Whether a version counter or an address tells that one of these was written on the device; waits for nothing."""
         return any(mirror is not None and (mirror.version != cut.local(param)._version or mirror.key != _key(cut.local(param)))
@@ -250,8 +283,8 @@ class Mirrors:
     @with_versions
     def push(self, params):
         """Starts to bring the mirrors of these to the device. The trainer calls follow() before it reads there."""
-        written = [(cut.local(mirror.of[0]), mirror)
-                   for mirror in {id(m): m for m in filter(None, (self._mirrors.get(id(param)) for param in params))}.values()]
+        found = {id(m): m for m in filter(None, (self._mirrors.get(id(param)) for param in params))}.values()
+        written = [(cut.local(mirror.of[0]), mirror) for mirror in found if not mirror.is_taken]
         for lane, packs in self._packs(written).items():
             event = lane.copy_up(packs)
             self._going_up += [(lane, pack, event) for pack in packs]
@@ -282,7 +315,11 @@ class Mirrors:
     @with_versions
     def send(self, params, grads, place, is_compared):
         """A Load of gradients that can be a Pack. place: of a small one that was sent since free(), else None."""
-        return Load(self.lane(grads[0].device), grads, self._places.get(id(params[0]), place), is_compared)
+        for param in params if self.carry else ():
+            self._mirrors[id(param)].is_taken = True
+        if not is_small(grads[0]):
+            place = self._mirrors[id(params[0])].host if self.carry else self._places[id(params[0])]
+        return Load(self.lane(grads[0].device), grads, place, is_compared)
 
     def free(self):
         """Nobody reads gradients any more."""

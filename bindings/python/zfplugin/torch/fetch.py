@@ -45,7 +45,7 @@ class Fetcher:
     def bind(self, instance, table):
         numbers = {id(table.params[i]): i for i in table.ids}
         self.instance, self.table, self.late, self.ahead = instance, table, set(), None
-        instance.before_rest = self.fetch_all
+        instance.before_rest, table.mirrors.fetcher = self.fetch_all, self
         self.ids = [tuple(numbers[id(p)] for p in ref().parameters(recurse=False) if id(p) in numbers)
                     if ref() is not None else () for ref in self.modules]
         self.waits_for_fetch = instance.stats().get("publish_lag", 0) == 0  # else values come with steps alone
@@ -128,7 +128,7 @@ class Fetcher:
         if any(table.is_gone(i) for i in table.ids):
             return
         held = table.find_edited(table.ids, hold=True)
-        kept = {} if table.told.has_digests else {i: table.aliases[i].clone() for i in held}  # nothing holds them then
+        kept = {} if table.told.has_digests or table.carries else {i: table.aliases[i].clone() for i in held}  # nothing holds them then
         self.instance.fetch()
         for i, values in kept.items():
             table.aliases[i].copy_(values)

@@ -31,7 +31,7 @@ class Figures:
         who = _TORCHS.get(next(iter(rules)), "an optimizer of torch's") if len(rules) == 1 else "optimizers of torch's"
         if table.is_carried:
             return f"{who} would hold {theirs / _MIB:.1f} MiB on the device; this holds {(layout['host_nbytes'] + layout['device_nbytes']) / _MIB:.1f} MiB " \
-                   "in host memory, beside copies of weights and gradients"
+                   "in host memory, beside a copy of the weights" + ("" if table.carries else " and one of the gradients")
         where, here, there = ("host memory", layout["host_nbytes"] + layout["device_nbytes"], "") if not place.is_stream else \
             (place.name, layout["device_nbytes"], f", and {layout['host_nbytes'] / _MIB:.1f} MiB in host memory")
         return f"{who} would hold {theirs / _MIB:.1f} MiB in {where}; this holds {here / _MIB:.1f} MiB there{there}"
@@ -71,7 +71,7 @@ class Figures:
         i = table.names.index(name)
         master = torch.empty(table.shapes[i], dtype=torch.float32, device="cpu")
         self._instance.export({i: master})
-        return name, table.aliases[i].detach().clone(), master
+        return name, table.shown(i), master
 
     def _watch(self, before):
         """before: of _look(), before the step."""

@@ -119,6 +119,8 @@ class GradientFeed:
         table.mirrors.free()
         self.at_rest = []               # frozen, and without a gradient in the last step
         self.n_changed_steps = 0
+        table.mirrors.lose = lambda params: self.lose([table.numbers[id(p)] for p in params])
+        table.mirrors.newest = lambda param: table.newest(table.numbers[id(param)])
         self.is_first = True            # nothing of the coming step was delivered early
         self.problem = None             # of a hook; step() meets it again and raises
         self.detach()
@@ -177,7 +179,7 @@ class GradientFeed:
         """It is the last one, as far as is known."""
         if self.is_releasing:
             self._hand_over(i, param)
-        elif i not in self.table.turned and self._is_in_place(i, param):  # else step() delivers another one
+        elif i not in self.table.turned and self._is_in_place(i, param) and self._is_free(i):  # else step() delivers another one
             if len(self.released) > len(self.gradients):
                 self._release_all()
             self._say_first()
@@ -189,6 +191,20 @@ class GradientFeed:
         """Else it moved, and step() follows it, or refuses it; or it is a share of a gradient."""
         return self.table.is_in_place(i) and not (self.table.is_cut and not is_settled(param))
 
+    def _is_free(self, i):
+        """Whether no value stands in the gradient's place that did not go up yet, or that others wrote."""
+        table = self.table
+        return not table.carries or not (self._late([i]) or table.mirrors.may_be_edited(table.params[i]))
+
+    def _late(self, ids):
+        fetcher = self.table.mirrors.fetcher
+        return [i for i in ids if i in fetcher.late] if self.table.carries and fetcher is not None else []
+
+    def _fetch_late(self, ids):
+        late = self._late(ids)
+        if late:
+            self.table.mirrors.fetcher.fetch(late)
+
     def _hand_over(self, i, param):
         """The gradient is shipped, and no longer the trainer's: its memory is free as soon as it was read."""
         of = self.gradients[i]
@@ -199,6 +215,7 @@ class GradientFeed:
             raise errors.StateError(f'release_gradients=True: "{self.table.names[i]}" was moved between step() and backward: call bind() or '
                                     "step() after a move")
         is_last = of.fired == self.fixed_count
+        self._fetch_late([i])
         self._say_first()
         if i in self.table.turned:
             param.grad.neg_()
@@ -329,6 +346,19 @@ class GradientFeed:
             for i, digest in zip(ids, bucket.digests(ids)):
                 self.gradients[i].digest = digest
 
+    def lose(self, ids):
+        """Gradients of these make room for values, and are sent again at step(). Nothing is being read afterwards."""
+        gone = [self.table.names[i] for i in ids if self.is_releasing and self.gradients[i].fired]
+        if gone:
+            raise errors.StateError(f'release_gradients=True: "{gone[0]}" was written, moved or bound again between backward and step(), and its '
+                                    "gradient was given back: do that after step()")
+        self._arrive(is_all=True)
+        self._ship()
+        with self.instance.unfetched():
+            self.instance.drain()
+        self._discount(i for i in ids if self.gradients[i].held is not None)
+        self.table.mirrors.settle()
+
     def _discount(self, ids):
         """Forgets what was shipped: of these it does not count."""
         for of in (self.gradients[i] for i in ids):
@@ -456,6 +486,7 @@ class GradientFeed:
 
     def _collect_all(self, grads, flags):
         """{id: gradient}, {id: its flags}; copies from devices are waited for together."""
+        self._fetch_late(grads)
         for i, grad in grads.items():
             self._begin(i, grad, flags[i])
         self._arrive(is_all=True)

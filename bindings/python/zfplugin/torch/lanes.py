@@ -49,9 +49,6 @@ class Pack:
         """Whether none was moved to another device."""
         return len({t.device for t in self.tensors}) == 1
 
-    def is_as_in_host(self):
-        return torch.equal(words_of(self.whole().cpu()), words_of(_whole(self.hosts)))
-
 
 def _whole(tensors):
     return _flatten_dense_tensors(tensors) if is_small(tensors[0]) else tensors[0].detach()
@@ -108,8 +105,9 @@ class Waiting:
 
     is_stream = False
 
-    def __init__(self):
+    def __init__(self, device="cpu"):
         self.room = Room(self.is_stream)  # of gradients
+        self._device, self._factors = device, torch.ones(1, dtype=torch.int64, device=device)  # where digests are made
 
     def reserve(self, sizes):
         """For small tensors of these sizes in bytes."""
@@ -138,10 +136,28 @@ class Waiting:
 
     def are_same(self, packs):
         """Of packs that were remember()ed whether their contents are still so."""
-        return [pack.is_as_in_host() for pack in packs]
+        return [pack.digest == self.digest(pack.whole().cpu()) for pack in packs]
 
     def remember(self, pack):
         """Takes what are_same() needs of its contents now."""
+        pack.digest = self.digest(_whole(pack.hosts))
+
+    def digest(self, tensor):
+        """Sums of the words of each row and of each column, with odd factors; a number on the device. Waits for nothing."""
+        words = words_of(tensor)
+        words = words.reshape(1) if words.dim() == 0 else words
+        rows = words if words.dim() == 1 else words.sum(tuple(range(1, words.dim())), dtype=torch.int64)
+        found = (rows * self._odd(rows.numel())).sum(dtype=torch.int64)
+        if words.dim() > 1:
+            columns = words.sum(0, dtype=torch.int64).flatten()
+            found = 3 * found + (columns * self._odd(columns.numel())).sum(dtype=torch.int64)
+        return found
+
+    def _odd(self, n):
+        """1, 3, 5 ..."""
+        if self._factors.numel() < n:
+            self._factors = 2 * torch.arange(n, dtype=torch.int64, device=self._device) + 1
+        return self._factors[:n]
 
 
 class Side(Waiting):
@@ -150,12 +166,11 @@ class Side(Waiting):
     is_stream = True
 
     def __init__(self, device, module):
-        super().__init__()
-        self._device, self._module = device, module
+        super().__init__(device)
+        self._module = module
         self._stream = module.Stream(device=device)
         self._up_room = Room(True)
         self._up = []  # [(event of copies up, all memory that they need)]
-        self._factors = torch.ones(1, dtype=torch.int64, device=device)
 
     def reserve(self, sizes):
         super().reserve(sizes)
@@ -210,23 +225,6 @@ class Side(Waiting):
     def remember(self, pack):
         pack.digest = self.digest(pack.whole())
 
-    def digest(self, tensor):
-        """Sums of the words of each row and of each column, with odd factors; a number on the device. Waits for nothing."""
-        words = words_of(tensor)
-        words = words.reshape(1) if words.dim() == 0 else words
-        rows = words if words.dim() == 1 else words.sum(tuple(range(1, words.dim())), dtype=torch.int64)
-        found = (rows * self._odd(rows.numel())).sum(dtype=torch.int64)
-        if words.dim() > 1:
-            columns = words.sum(0, dtype=torch.int64).flatten()
-            found = 3 * found + (columns * self._odd(columns.numel())).sum(dtype=torch.int64)
-        return found
-
-    def _odd(self, n):
-        """1, 3, 5 ..."""
-        if self._factors.numel() < n:
-            self._factors = 2 * torch.arange(n, dtype=torch.int64, device=self._device) + 1
-        return self._factors[:n]
-
     def are_same(self, packs):
         """One wait for the device for all of them."""
         if not packs:
@@ -249,10 +247,9 @@ def lane_of(device):
 
 
 def host_memory(tensors, is_pinned):
-    """For each of tensors memory in the host, laid out alike; page-locked where torch can, in blocks of powers of two, to which torch's
-    allocator rounds each up."""
-    like = [torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="meta") if _is_dense(t) else torch.empty(t.size(), dtype=t.dtype, device="meta")
-            for t in tensors]
+    """For each of tensors contiguous memory in the host; page-locked where torch can, in blocks of powers of two, to which torch's allocator
+    rounds each up."""
+    like = [torch.empty(t.size(), dtype=t.dtype, device="meta") for t in tensors]
     sizes = [_round_up(t.nbytes) for t in like]
     out, rest = [None] * len(like), sorted(range(len(like)), key=sizes.__getitem__) if is_pinned else []
     with progress.Line("zfplugin", after=progress.LONG) as line:
@@ -265,12 +262,7 @@ def host_memory(tensors, is_pinned):
                 if at + sizes[i] > nbytes:
                     left.append(i)
                     continue
-                out[i] = block[at:at + like[i].nbytes].view(like[i].dtype).as_strided(like[i].size(), like[i].stride())
+                out[i] = block[at:at + like[i].nbytes].view(like[i].dtype).view(like[i].size())
                 at += sizes[i]
             rest = left[::-1]
-    return [torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="cpu") if found is None else found for t, found in zip(like, out)]
-
-
-def _is_dense(tensor):
-    """Whether its elements fill their memory, in whatever order of axes."""
-    return torch.empty_like(tensor, device="meta").stride() == tensor.stride()
+    return [torch.empty_like(t, device="cpu") if found is None else found for t, found in zip(like, out)]

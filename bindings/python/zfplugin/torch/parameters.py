@@ -165,7 +165,8 @@ class ParameterTable:
         self.place, self.mirrors = place, mirrors or Mirrors()
         self.is_carried = not place.is_stream and any(is_carried(cut.local(p)) for p, is_frozen in zip(self.params, self.frozen) if not is_frozen)
         if self.is_carried:
-            self.mirrors.prepare(p for p, is_frozen in zip(self.params, self.frozen) if not is_frozen)
+            found = [p for p, is_frozen in zip(self.params, self.frozen) if not is_frozen]
+            self.mirrors.prepare(found, not is_reduced and all(is_carried(cut.local(p)) for p in found))
         self.turned = frozenset()  # ids of those whose groups maximize
         self.trainable = [(i, p) for i, p in enumerate(self.params) if not self.frozen[i]]
         self.spread = cut.spread_of(self.trained, [self.names[i] for i, _ in self.trainable])
@@ -197,6 +198,11 @@ class ParameterTable:
     @property
     def trained(self):
         return [p for _, p in self.trainable]
+
+    @property
+    def carries(self):
+        """Whether gradients come where values are: on one rank, where all lie on devices."""
+        return self.is_carried and self.mirrors.carry
 
     def turn(self, groups):
         """Reads which groups maximize; whether others do than before."""
@@ -271,7 +277,7 @@ class ParameterTable:
         return Param(name, tensor, group=self.group_of[i], frozen=self.frozen[i], tied_to=self.tied_to[i],
                      origin=self.mirrors.origin(param) if has_mirror else None, reduce_group=own_numbers[id(own)] if own is not None else 0,
                      reduce_group2=number_of(second) if second is not None else 0,
-                     home="resident" if always else home, counts_in_norm=counts,
+                     home="resident" if always else home, counts_in_norm=counts, carries=self.carries and not self.frozen[i],
                      average=is_reduced and bool(said["average"]), channels=axis, n_batch_axes=self._n_batch_axes(i, said["n_batch_axes"], fused))
 
     def _n_batch_axes(self, i, n, fused):
@@ -293,11 +299,12 @@ class ParameterTable:
         would come to is no longer the parameters' memory."""
         if any(self.is_gone(i) for i in self.ids) or self.has_moved(self.ids):
             return False
-        kept = {i: self.aliases[i].clone() for i in self.find_edited(self.ids, hold=True)}
+        edited = self.find_edited(self.ids, hold=True)
+        kept = {} if self.carries else {i: self.aliases[i].clone() for i in edited}
         self.instance.flush()
         for i, values in kept.items():
             self.aliases[i].data.copy_(values)
-        self.push(self.ids)
+        self.push([i for i in self.ids if i not in edited])
         return True
 
     def remember(self):
@@ -318,6 +325,7 @@ class ParameterTable:
 
     def put_edits(self, edits):
         """{id: values} into the weights, as if others had written them, whatever stood there before."""
+        self.mirrors.give_back(self.params[i] for i in edits)
         for i, values in edits.items():
             self.aliases[i].copy_(values)
         self.push(edits)
@@ -360,6 +368,8 @@ class ParameterTable:
         it is asked about them again."""
         self.pull(ids)
         asked = [i for i in ids if not self.frozen[i] and self.shapes[i].numel() and self.mirrors.may_be_edited(self.params[i])]
+        if self.carries:  # the plugin compares by element once it is told (Binding._announce)
+            return sorted({*asked, *self.told.put.intersection(ids)})
         params = self.now()
         edited = self.instance.written(asked, _abi.WRITTEN_HOLD if hold else _abi.WRITTEN_LOOK) if self.told.has_digests else \
             [i for i in asked if params[i]._version != self.versions[i]]
@@ -433,11 +443,8 @@ class ParameterTable:
         if not moved or self._find_ties(addresses) != self.tied_to:
             return
         decls = [dataclasses.replace(decl, tensor=moved[i]) if i in moved else decl for i, decl in enumerate(self.decls)]
-        hook, self.instance.before_rest = self.instance.before_rest, None  # nothing is written
-        try:
+        with self.instance.unfetched():  # nothing is written
             self.instance.bind(decls)
-        finally:
-            self.instance.before_rest = hook
         self.decls = decls
         for i, alias in moved.items():
             if alias.data_ptr() == params[i].data_ptr():
@@ -481,6 +488,8 @@ class ParameterTable:
 
     def is_shown(self, i, other):
         """Whether other, of the parameter's dtype, has what the plugin put in place last, whatever stands in the bound memory now."""
+        if self.carries:
+            return other.dtype is self.dtypes[i] and torch.equal(words_of(self.newest(i)), words_of(other.cpu()))
         if not self.told.has_digests or self.is_gone(i) or other.dtype is not self.dtypes[i]:
             return False
         place = self.aliases[i].data
@@ -490,8 +499,34 @@ class ParameterTable:
         place.copy_(kept)
         return not is_written
 
+    def newest(self, i):
+        """The values of i as the plugin's masters are, in host memory."""
+        master = torch.empty(self.shapes[i], dtype=torch.float32, device="cpu")
+        with self.instance.unfetched():
+            self.instance.export({self.owner(i): master})
+        return master.to(self.dtypes[i])
+
+    def shown(self, i):
+        """A copy of what the model reads."""
+        return cut.local(self.params[i]).detach().clone()
+
+    def empty(self, ids):
+        """Values in mirrors where gradients are; their owners' mirrors alone. Nothing is on its way there."""
+        for i in ids:
+            self.aliases[i].copy_(self.newest(i))
+        self.mirrors.give_back(self.params[i] for i in ids)
+
+    def taken(self, ids):
+        """Owners among ids whose mirrors have gradients."""
+        if not self.carries:
+            return []
+        numbers = {id(self.params[i]): i for i in ids}
+        return sorted({self.owner(numbers[id(p)]) for p in self.mirrors.taken([self.params[i] for i in ids])})
+
     def holds(self, i, other):
-        """Whether the bound memory of i has the values of other, in its dtype, to the bit."""
+        """Whether the bound memory of i, or what carries them, has the values of other, in its dtype, to the bit."""
+        if self.carries:
+            return torch.equal(words_of(self.newest(i).to(other.dtype)), words_of(other.cpu()))
         if self.is_gone(i):
             return self.aliases[i].data_ptr() == other.data_ptr()  # exchanged under the storage: the values went along
         return torch.equal(words_of(self.aliases[i].to(other.dtype)), words_of(other))
