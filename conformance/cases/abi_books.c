@@ -213,8 +213,8 @@ static void probe_config(abi_rig_t *rig) {
     strcat(text, rig->create.config_text);
     rig->create.config_text = text;
     rig->create.config_text_nbytes = strlen(text);
-    if (abi_rig_start(rig, ABI_CREATED))
-        shows(rig, "update_interval", "2");
+    if (abi_rig_start(rig, ABI_CREATED) && shows(rig, "update_interval", "2"))
+        shows(rig, "threads", "1");
 }
 
 /* The rig's text in a file. */
@@ -234,10 +234,11 @@ static void check_overrides(abi_rig_t *rig) {
     enum { N = 20 };
     const char *overrides[N] = {"zenflow.update_interval=3", "zenflow.topk_ratio=0.25"};
     for (int i = 2; i < N; i++)
-        overrides[i] = i < N - 1 ? "zenflow.select_interval=5" : "zenflow.select_interval=7";
+        overrides[i] = i < N - 1 ? "log.level=error" : "zenflow.select_interval=7";
     rig->create.overrides = overrides;
     rig->create.n_overrides = N;
-    if (abi_rig_start(rig, ABI_CREATED) && shows(rig, "update_interval", "3") && shows(rig, "topk_ratio", "0.25"))
+    if (abi_rig_start(rig, ABI_CREATED) && shows(rig, "update_interval", "3") && shows(rig, "topk_ratio", "0.25") &&
+        shows(rig, "level", "error"))
         shows(rig, "select_interval", "7");
 }
 

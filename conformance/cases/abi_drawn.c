@@ -201,16 +201,19 @@ static void write_one(drawn_t *d, uint32_t i) {
     zo_overwrite(d->oracle, i, at);
 }
 
-/* Of a thousand exactly those. */
+/* Of a thousand exactly those; list NULL: asked about all. */
 static void find_written(drawn_t *d, const zf_digest_ext_t *ext, const uint32_t *list) {
-    static uint8_t found[MOST_LISTED];
+    static uint8_t found[MOST_LISTED + N_TIED];
     zf_error_t err = {.struct_size = sizeof err};
-    if (!is_right(d, "written", ext->written(d->rig.instance, ZF_WRITTEN_LOOK, list, MOST_LISTED, found, &err), &err))
+    zf_status_t st = ext->written(d->rig.instance, ZF_WRITTEN_LOOK, list, list ? MOST_LISTED : 0, found, &err);
+    if (!is_right(d, "written", st, &err))
         return;
-    for (uint32_t i = 0; i < MOST_LISTED; i++)
-        if (!abi_check(d->probe, ABI_RULE_EXTENT, found[i] == zo_is_written(d->oracle, list[i]),
-                       "%s: number %u is said to be written by the host: %u", d->what, list[i], found[i]))
+    for (uint32_t i = 0; i < MOST_LISTED; i++) {
+        uint32_t id = list ? list[i] : i;
+        if (!abi_check(d->probe, ABI_RULE_EXTENT, found[i] == zo_is_written(d->oracle, id),
+                       "%s: number %u is said to be written by the host: %u", d->what, id, found[i]))
             return;
+    }
 }
 
 static void say_changed(drawn_t *d, const uint32_t *list, int is_reset) {
@@ -227,17 +230,27 @@ static void say_changed(drawn_t *d, const uint32_t *list, int is_reset) {
              &err);
 }
 
-static void write_some(drawn_t *d, int is_adopted) {
+typedef enum { CHANGED, ADOPTED, ALL_ADOPTED } taking_t;
+
+/* A list of none is taken over before. */
+static void adopt(drawn_t *d, const zf_digest_ext_t *ext, const uint32_t *list, uint32_t n) {
+    zf_error_t err = {.struct_size = sizeof err};
+    is_right(d, "adopt", ext->adopt(d->rig.instance, list, 0, &err), &err);
+    find_written(d, ext, NULL);
+    if (is_right(d, "adopt", ext->adopt(d->rig.instance, n ? list : NULL, n, &err), &err))
+        zo_adopt(d->oracle, list, N_WRITTEN);
+}
+
+static void write_some(drawn_t *d, taking_t how) {
     static uint64_t before[MOST_LISTED], after[MOST_LISTED];
     const zf_digest_ext_t *ext = d->rig.zf->get_extension(ZF_EXT_DIGEST);
-    uint32_t list[MOST_LISTED];
-    zf_error_t err = {.struct_size = sizeof err};
+    uint32_t list[MOST_LISTED], *written = list + MOST_LISTED - N_WRITTEN;
     if (!ext)
         return;
     shuffle(d, list);
     digest_all(d, ext, before);
     for (uint32_t i = 0; i < N_WRITTEN; i++)
-        write_one(d, list[MOST_LISTED - 1 - i]);
+        write_one(d, written[i]);
     digest_all(d, ext, after);
     for (uint32_t i = 0; i < MOST_LISTED; i++)
         if (!abi_check(d->probe, ABI_RULE_DIGEST, (before[i] != after[i]) == zo_is_written(d->oracle, i),
@@ -245,12 +258,10 @@ static void write_some(drawn_t *d, int is_adopted) {
                        before[i] != after[i] ? "moves, and nobody wrote it" : "keeps, and it was written"))
             return;
     find_written(d, ext, list);
-    if (!is_adopted) {
-        say_changed(d, list + MOST_LISTED - N_WRITTEN, (int)draw(d, 2));
-        return;
-    }
-    if (is_right(d, "adopt", ext->adopt(d->rig.instance, list + MOST_LISTED - N_WRITTEN, N_WRITTEN, &err), &err))
-        zo_adopt(d->oracle, list + MOST_LISTED - N_WRITTEN, N_WRITTEN);
+    if (how == CHANGED)
+        say_changed(d, written, (int)draw(d, 2));
+    else
+        adopt(d, ext, written, how == ADOPTED ? N_WRITTEN : 0);
 }
 
 static void inspect_last(drawn_t *d) {
@@ -293,8 +304,8 @@ static void train(drawn_t *d) {
         compare(d, s + 1, "a fetch");
         if (d->n_params == MOST_LISTED && s % 4 == 2)
             check_exports(d), inspect_last(d);
-        if (d->n_params == MOST_LISTED && (s == 3 || s == 5))
-            write_some(d, s == 5);
+        if (d->n_params == MOST_LISTED && (s == 3 || s == 5 || s == 7))
+            write_some(d, s == 3 ? CHANGED : s == 5 ? ADOPTED : ALL_ADOPTED);
     }
     rig_quiesce(&d->rig, ZF_QUIESCE_FLUSH);
     zo_flush(d->oracle);

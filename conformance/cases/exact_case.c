@@ -341,13 +341,22 @@ static void tie(zx_case_t *c, zx_param_t *p) {
     p->initial = q->initial;
 }
 
+/* In one case of three as long as names may be, and with what JSON escapes. */
+static void name_param(const zx_case_t *c, zx_param_t *p, uint32_t number) {
+    static const char odd[] = "block \"\xc3\xa9\\/", last[] = "weight";
+    size_t n = (size_t)snprintf(p->name, sizeof p->name, "layer%u.", number);
+    while (c->index / 8 % 3 == 1 && n + sizeof odd + sizeof last < sizeof p->name)
+        n += (size_t)snprintf(p->name + n, sizeof p->name - n, "%s", odd);
+    snprintf(p->name + n, sizeof p->name - n, "%s", number % 3 ? last : "bias");
+}
+
 static void draw_param(zx_case_t *c, zx_size_t size) {
     zx_rng_t *r = &c->rng;
     uint32_t number = c->n_named++;
     zx_param_t *p = &c->params[c->n_params];
     memset(p, 0, sizeof *p);
 
-    snprintf(p->name, sizeof p->name, "layer%u.%s", number, number % 3 ? "weight" : "bias");
+    name_param(c, p, number);
     if (number > 0 && size != ZX_BIG && size != ZX_RUNS && zx_chance(r, 6))
         tie(c, p);
     if (!p->array) {

@@ -34,7 +34,7 @@ typedef enum zx_mode {
 typedef enum { ZX_PLAIN_GRADS = 0, ZX_INTEGERS, ZX_SPARSE, ZX_TINY_GRADS, ZX_N_STYLES } zx_style_t;
 
 typedef struct zx_param {
-    char name[32];
+    char name[256];
     zo_decl_t decl;         /* decl.visible = initial */
     uint32_t flags;         /* ZF_PARAM_... */
     int32_t home;           /* ZF_HOME_... */

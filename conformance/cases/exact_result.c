@@ -42,7 +42,7 @@ static void describe(const zx_where_t *where, char *out, size_t nbytes) {
 }
 
 static void keep(zx_result_t *r, const zx_where_t *where, const char *detail) {
-    char place[256];
+    char place[512];
     describe(where, place, sizeof place);
     pthread_mutex_lock(&r->lock);
     if (!r->is_bad && !r->is_muted) {

@@ -15,6 +15,7 @@ static const uint64_t low = 0xFFFFFFFFu;
 
 static zf_plugin_t below; /* as the other files have made it */
 static uint8_t is_tied[MOST];
+static uint32_t n_bound;
 
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
 
@@ -30,9 +31,29 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out, zf_
     return below.create(&mine, out, err);
 }
 
+static zf_status_t bind_short(zf_instance_t *x, const zf_bind_args_t *args, uint32_t *ids, zf_bind_report_t *out,
+                              zf_error_t *err) {
+    static zf_param_decl_t decls[MOST];
+    static char names[MOST][128];
+    zf_bind_args_t mine;
+    if (!args || args->struct_size != sizeof mine || !args->decls || args->n_decls > MOST ||
+        args->decl_size != sizeof *decls)
+        return below.bind_params(x, args, ids, out, err);
+    mine = *args;
+    mine.decls = decls;
+    memcpy(decls, args->decls, args->n_decls * sizeof *decls);
+    for (uint32_t i = 0; i < args->n_decls; i++)
+        if (decls[i].name && strlen(decls[i].name) < 256) {
+            memcpy(names[i], decls[i].name, sizeof names[i] - 1);
+            decls[i].name = names[i];
+        }
+    return below.bind_params(x, &mine, ids, out, err);
+}
+
 static zf_status_t bind_params(zf_instance_t *x, const zf_bind_args_t *args, uint32_t *ids, zf_bind_report_t *out,
                                zf_error_t *err) {
     zf_status_t st = below.bind_params(x, args, ids, out, err);
+    n_bound = st == ZF_OK ? args->n_decls : n_bound;
     for (uint32_t i = 0; st == ZF_OK && i < args->n_decls; i++)
         if (ids[i] < MOST)
             is_tied[ids[i]] = (args->decls[i].flags & ZF_PARAM_TIED) != 0;
@@ -123,8 +144,10 @@ static zf_status_t poll_once(zf_instance_t *x, zf_step_report_t *out, zf_error_t
 void wrong_break_lists(zf_plugin_t *table) {
     below = *table;
     table->create = create;
-    if (IS(tied_fetch_lost))
+    if (IS(tied_fetch_lost) || IS(written_all_from_17))
         table->bind_params = bind_params;
+    if (IS(names_of_127))
+        table->bind_params = bind_short;
     if (IS(all_changed_is_first))
         table->params_changed = params_changed;
     if (IS(offset_of_32_bits))
@@ -164,7 +187,21 @@ static zf_status_t written_few(zf_instance_t *x, uint32_t flags, const uint32_t 
     return digest->written(x, flags, ids, n > FEW ? FEW : n, out, err);
 }
 
+static zf_status_t written_all(zf_instance_t *x, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
+                               zf_error_t *err) {
+    zf_status_t st = digest->written(x, flags, ids, n, out, err);
+    if (st == ZF_OK && !ids && n_bound > FEW)
+        memset(out + FEW, 0, n_bound - FEW);
+    return st;
+}
+
 static zf_status_t adopt_few(zf_instance_t *x, const uint32_t *ids, uint32_t n, zf_error_t *err) {
+    if (IS(adopt_all_lost) && !ids)
+        return ZF_OK;
+    if (IS(adopt_none_is_all) && n == 0)
+        return digest->adopt(x, NULL, 0, err);
+    if (!IS(adopt_from_17))
+        return digest->adopt(x, ids, n, err);
     return digest->adopt(x, ids, n > FEW ? FEW : n, err);
 }
 
@@ -206,6 +243,17 @@ static zf_status_t check(const char *text, uint64_t nbytes, const char *const *o
     return config->check(text, nbytes > 4096 ? 4096 : nbytes, overrides, n, err);
 }
 
+/* Those behind are shown as they are by default. */
+static zf_status_t value(zf_instance_t *x, uint32_t i, char *buf, uint64_t nbytes, zf_error_t *err) {
+    zf_config_key_t key = {.struct_size = sizeof key};
+    zf_status_t st = config->value(x, i, buf, nbytes, err);
+    if (i >= FEW && st == ZF_OK && nbytes && config->key(i, &key, NULL) == ZF_OK) {
+        strncpy(buf, key.default_value, nbytes - 1);
+        buf[nbytes - 1] = '\0';
+    }
+    return st;
+}
+
 static zf_status_t queue_sync(zf_cpu_queue_t *queue, uint64_t timeout_ns, zf_error_t *err) {
     return cpu->queue_sync(queue, timeout_ns & low, err);
 }
@@ -219,13 +267,15 @@ const void *wrong_break_table_lists(const char *id, const void *table) {
     static zf_cpu_ext_t my_cpu;
     if (!table)
         return NULL;
-    if ((IS(digest_from_17) || IS(written_from_17) || IS(adopt_from_17)) && strcmp(id, ZF_EXT_DIGEST) == 0) {
+    if (strcmp(id, ZF_EXT_DIGEST) == 0) {
         my_digest = *(digest = table);
         if (IS(digest_from_17))
             my_digest.digest = digest_few;
         if (IS(written_from_17))
             my_digest.written = written_few;
-        if (IS(adopt_from_17))
+        if (IS(written_all_from_17))
+            my_digest.written = written_all;
+        if (IS(adopt_from_17) || IS(adopt_all_lost) || IS(adopt_none_is_all))
             my_digest.adopt = adopt_few;
         return &my_digest;
     }
@@ -247,9 +297,12 @@ const void *wrong_break_table_lists(const char *id, const void *table) {
         my_inspect.read = read_state;
         return &my_inspect;
     }
-    if (IS(check_of_4096) && strcmp(id, ZF_EXT_CONFIG) == 0) {
+    if ((IS(check_of_4096) || IS(values_from_17)) && strcmp(id, ZF_EXT_CONFIG) == 0) {
         my_config = *(config = table);
-        my_config.check = check;
+        if (IS(check_of_4096))
+            my_config.check = check;
+        else
+            my_config.value = value;
         return &my_config;
     }
     if (IS(sync_of_32_bits) && strcmp(id, ZF_EXT_CPU) == 0) {

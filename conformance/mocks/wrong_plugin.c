@@ -534,6 +534,8 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
         return ZF_ERR_INTERNAL;
     memcpy(&entry, &symbol, sizeof entry);
     wrong_in_negotiate();
+    if (boot && IS(abis_from_17) && boot->n_abis > 16 && boot->n_abis <= 64)
+        boot->n_abis = 16;
     int32_t st = negotiate(entry, boot);
     if (st == 0) {
         wrap(boot->plugin);
