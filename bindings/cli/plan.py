@@ -13,7 +13,7 @@ Called by `zf plan` with that program's path in ZF_COMMAND. Python's own library
 import json
 import math
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import plan_text
 import timeline
@@ -173,6 +173,7 @@ class Way:
     moments: str
     fetches: bool
     state_mib: int = 0  # on the card
+    carries: bool = False  # torch does, and the plugin is the CPU's
     plans: list = field(default_factory=list)  # zf_plan_t of the ranks that were asked
     most: int = 0  # of these, which needs most of the host's memory,
     slowest: int = 0  # and which waits longest for its replays
@@ -185,7 +186,17 @@ class Way:
 
     @property
     def on_host(self):
-        return self.name in ("streamed", "cpu", "carried")
+        return self.name in ("streamed", "cpu")
+
+    @property
+    def is_cpus(self):
+        """Whether the plugin computes in host memory."""
+        return self.on_host or self.carries
+
+    @property
+    def sums_nbytes(self):
+        """Of micro-batches that are added up where the gradients go."""
+        return (self.bytes["staging_nbytes"] + self.bytes["sums_nbytes"]) * (self.name == "released" and self.n_micro_batches > 1)
 
     @property
     def bytes(self):
@@ -205,13 +216,13 @@ class Way:
     @property
     def least_nbytes(self):
         """On the host, without room for early replays."""
-        return self.bytes["host_least_nbytes"] + self.beside_nbytes
+        return self.bytes["host_least_nbytes"] + self.beside_nbytes + self.sums_nbytes * self.carries
 
     def overrides(self):
         return [f"host.moments_dtype={self.moments}", *([f"device.state_mib={self.state_mib}"] if self.state_mib else [])]
 
     def as_json(self):
-        return {"way": self.name, "fetches": self.fetches, "moments_dtype": self.moments, "state_mib": self.state_mib, "recompute": self.recomputes,
+        return {"way": self.name, "carries": self.carries, "fetches": self.fetches, "moments_dtype": self.moments, "state_mib": self.state_mib, "recompute": self.recomputes,
                 "micro_batches": self.n_micro_batches, "card_nbytes": self.card_nbytes, "card": self.card, "host_nbytes": self.least_nbytes,
                 "does_fit": self.does_fit, "step_s": self.row and self.row.times["step_s"]}
 
@@ -231,12 +242,14 @@ class Plan:
         self.keys = self.ask_plugin([(0, [])], options.device == "cpu", not options.no_fetch)[0][0]
         self.take_keys()
         self.take_limits()
+        self.can_carry = options.device == "cuda" and options.ranks == 1 and self.has_limits \
+            and (self.keys["zenflow.mode"], self.keys["device.state_mib"]) == ("exact", "0")
         self.ranks = asked_ranks(options.ranks, MOST_WORK // (options.ranks * len(self.held.tensors)))
         names = ("cpu",) if options.device == "cpu" else ("carried",) if options.rule == "muon" else ("kept", "released", "streamed") if self.has_limits and options.ranks == 1 else ("kept",)
         own = self.keys["host.moments_dtype"]
         self.ways = []
         moments = MOMENTS if own == "float32" and self.has_limits else (own,)
-        fetches = (False,) if options.no_fetch else (True, False) if len(names) > 1 else (True,)
+        fetches = (False,) if options.no_fetch else (True, False) if len(names) > 1 and not self.can_carry else (True,)  # what carries is as large
         for dtype, does_fetch in ((dtype, does_fetch) for dtype in moments for does_fetch in fetches):
             self.ways += [self.find_way(name, dtype, does_fetch) for name in (names if does_fetch == fetches[0] else names[:2])]
             if any(way.does_fit for way in self.ways):
@@ -279,28 +292,31 @@ class Plan:
     def ask(self, asks, way, room_nbytes):
         """A zf_plan_t of each (rank, overrides); also what it would be without room for early replays (host_least_nbytes), and that room
         (host_early_nbytes) as bind_params makes it of room_nbytes of host memory (plugin/instance/memory.c)."""
-        plans = [plan for _, plan in self.ask_plugin([(rank, [*overrides, "host.memory_limit_mib=1"]) for rank, overrides in asks], way.on_host, way.fetches)]
+        plans = [plan for _, plan in self.ask_of([(rank, [*overrides, "host.memory_limit_mib=1"]) for rank, overrides in asks], way)]
         for i, (rank, overrides) in enumerate(asks):
             plan = plans[i]
             if "error" not in plan and room_nbytes < math.inf and not self.limit_nbytes:
-                beside = plan["host_exchange_nbytes"] + way.on_host * sum(plan[name] for name in ("device_nbytes", "staging_nbytes", "sums_nbytes"))
+                beside = plan["host_exchange_nbytes"] + way.is_cpus * sum(plan[name] for name in ("device_nbytes", "staging_nbytes", "sums_nbytes"))
                 free = FREE_SHARE if self.keys["host.early_mib"] == "auto" else 0
                 limit = (room_nbytes - beside) * (1 - free) + beside
                 asks[i] = rank, [*overrides, f"host.memory_limit_mib={max(int(limit / MIB), 1)}"]
-        for plan, (_, found) in zip(plans, self.ask_plugin(asks, way.on_host, way.fetches)):
+        for plan, (_, found) in zip(plans, self.ask_of(asks, way)):
             if "error" not in plan:
                 least = plan["host_nbytes"]
                 plan |= {**found, "host_least_nbytes": least, "host_early_nbytes": found["host_nbytes"] - least}
         return plans
 
-    def ask_plugin(self, asks, is_cpu, fetches):
+    def ask_of(self, asks, way):
+        return self.ask_plugin(asks, way.is_cpus, way.fetches, way.carries)
+
+    def ask_plugin(self, asks, is_cpu, fetches, carries=False):
         """(keys of the configuration, a zf_plan_t or {error}) of each (rank, overrides)."""
         options, tensors, space = self.options, [], 0
         for (*what, shape), n_elems in zip(self.held.tensors, self.held.sizes):
             tensors.append([*what, int(self.expert_ranks > 0 and bool(EXPERT.search(what[0]))), int(self.is_whole(what[0], what[3], shape)), shape, space])
             space += (n_elems * WIDTH[what[1]] // 64 + 1) * 64
         asked = {"config": self.text, "overrides": options.overrides, "fetches": fetches, "space": space,
-                 "is_cpu": is_cpu, "n_ranks": options.ranks, "expert_ranks": self.expert_ranks, "tensors": tensors,
+                 "is_cpu": is_cpu, "carries": carries, "n_ranks": options.ranks, "expert_ranks": self.expert_ranks, "tensors": tensors,
                  "asks": [{"rank": rank, "overrides": overrides} for rank, overrides in asks]}
         found = json.loads(ask_zf("ask", "plan", input=json.dumps(asked)))
         return [(found["keys"], plan) for plan in found["plans"]]
@@ -325,7 +341,7 @@ class Plan:
 
     def find_way(self, name, moments, fetches):
         """With state on the card where the host is too small for it and the card is not."""
-        way = self.measure(Way(name, moments, fetches))
+        way = self.measure(Way(name, moments, fetches, carries=name == "carried" or self.can_carry and not name == "streamed"))
         if not way.does_fit and not way.on_host and way.card_nbytes <= self.card_nbytes < math.inf and self.keys["device.state_mib"] == "0":
             free_mib = int((self.card_nbytes - min(sum(self.card(way, *of).values()) for of in self.ways_to_compute())) / MIB) - 1
             more = self.measure(Way(name, moments, fetches, free_mib)) if free_mib > 0 else way
@@ -334,9 +350,9 @@ class Plan:
 
     def measure(self, way):
         """Fills in what it takes, with the quickest way to compute for which the card has room."""
-        way.beside_nbytes = 2 * self.held.nbytes * (way.on_host and not self.limit_nbytes and self.has_limits)
+        way.beside_nbytes = (2 * way.on_host + way.carries) * self.held.nbytes * (not self.limit_nbytes and self.has_limits)
         asks = [(rank, way.overrides()) for rank in self.ranks]
-        way.plans = [plan for _, plan in self.ask_plugin(asks, way.on_host, way.fetches)]
+        way.plans = [plan for _, plan in self.ask_of(asks, way)]
         for plan in way.plans:
             if "error" in plan:
                 raise Failed(plan["error"])
@@ -344,10 +360,12 @@ class Plan:
         both = dict.fromkeys((way.most, way.slowest))
         for i, plan in zip(both, self.ask([asks[i] for i in both], way, self.room_nbytes - way.beside_nbytes)):
             way.plans[i] = plan
-        way.beside_nbytes += max(plan["device_nbytes"] for plan in way.plans) * way.on_host
+        way.beside_nbytes += max(plan["device_nbytes"] for plan in way.plans) * way.is_cpus
 
         def worth(of):
-            return max(sum(self.card(way, *of).values()) - self.card_nbytes, 0), sum(self.compute_s(way.name, *of)), of
+            way.recomputes, way.n_micro_batches = of
+            lacks = max(sum(self.card(way, *of).values()) - self.card_nbytes, 0) + max(way.least_nbytes - self.room_nbytes, 0) * way.carries
+            return lacks, sum(self.compute_s(way.name, *of)), of
         way.recomputes, way.n_micro_batches = min(self.ways_to_compute(), key=worth)
         way.card = self.card(way, way.recomputes, way.n_micro_batches)
         way.does_fit = way.card_nbytes <= self.card_nbytes and way.least_nbytes <= self.room_nbytes
@@ -374,12 +392,11 @@ class Plan:
             weights, gradients = 2 * layer + outside, layer + outside
         elif way.name == "released":
             gradients = 2 * model.largest_nbytes()
-        plugin = 0 if way.on_host else way.bytes["device_nbytes"]
+        plugin = 0 if way.is_cpus else way.bytes["device_nbytes"]
         if way.name == "carried":  # what is iterated, its product with itself, and what comes of it
-            return {"weights": weights, "gradients": gradients, "activations": self.activations(recomputes, n_micro_batches),
-                    "plugin": 3 * 2 * min(max(self.held.sizes), MOST_ITERATED)}
-        in_parts = way.name == "released" and n_micro_batches > 1
-        plugin += way.bytes["staging_nbytes"] * (self.options.ranks > 1 or in_parts) + way.bytes["sums_nbytes"] * in_parts
+            plugin = 3 * 2 * min(max(self.held.sizes), MOST_ITERATED)
+        in_parts = way.name == "released" and n_micro_batches > 1 and not way.carries
+        plugin += way.bytes["staging_nbytes"] * (self.options.ranks > 1 and not way.is_cpus or in_parts) + way.bytes["sums_nbytes"] * in_parts
         return {"weights": weights, "gradients": gradients, "activations": self.activations(recomputes, n_micro_batches), "plugin": plugin}
 
     def activations(self, recomputes, n_micro_batches):
@@ -417,7 +434,9 @@ class Plan:
         settings = [[f"zenflow.mode={'exact' if (interval, lag) == (1, 0) else 'windows'}", f"zenflow.update_interval={interval}", f"zenflow.publish_lag={lag}"]
                     for lag in (0, 1) for interval in INTERVALS]
         asks = [(rank, way.overrides() + overrides) for overrides in settings]
-        for plan in self.ask(asks, way, self.room_nbytes - 2 * self.held.nbytes * way.on_host):
+        own = replace(way, carries=False)  # in windows
+        plans = [plan for of, some in ((way, asks[:1]), (own, asks[1:])) for plan in self.ask(some, of, self.room_nbytes - 2 * self.held.nbytes * way.on_host)]
+        for plan in plans:
             if "error" not in plan:
                 out.append(Row(plan, *self.times(way, plan)))
         return out
@@ -500,6 +519,10 @@ class Plan:
     def fits(self, row):
         """The way that is taken, with this setting: of the device's bytes, which are in the host's memory where the parameters are."""
         way, more = self.taken, row.bytes["device_nbytes"] - self.taken.bytes["device_nbytes"]
+        if way.carries:
+            is_own = row.setting != (1, 0)  # windows are the plugin's own way
+            return way.does_fit and not is_own or is_own and (row.bytes["host_least_nbytes"] <= self.room_nbytes
+                                                              and way.card_nbytes + row.bytes["device_nbytes"] <= self.card_nbytes)
         return (row.bytes["host_least_nbytes"] + way.beside_nbytes + more * way.on_host <= self.room_nbytes
                 and way.card_nbytes + more * (not way.on_host) <= self.card_nbytes)
 

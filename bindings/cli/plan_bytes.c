@@ -2,11 +2,11 @@
 /* bindings/cli/plan_bytes.c - the plugin's own memory plan (zf.plan/0) of a model that is nowhere: its tensors lie in
  * reserved address space, which nobody can read. What plan.py calls: one JSON object on stdin, one on stdout.
  *
- *   in    config (text), overrides, fetches, is_cpu, n_ranks, expert_ranks (that have the same experts; 0: all do),
- *         space (bytes of all tensors), asks [{rank, overrides}], tensors [[name, type, 1 where rows are channels, axes
- *         that number matrices, 1 of experts that other ranks have others of, 1 where a rule takes it whole, shape,
- *         offset in the space]]
- *   out   keys {section.key: what holds on a CPU}, plans [zf_plan_t by member, or {error}: why it is refused] */
+ *   in    config (text), overrides, fetches, is_cpu, carries (torch carries), n_ranks, expert_ranks (that have the same
+ * experts; 0: all do), space (bytes of all tensors), asks [{rank, overrides}], tensors [[name, type, 1 where rows are
+ * channels, axes that number matrices, 1 of experts that other ranks have others of, 1 where a rule takes it whole,
+ * shape, offset in the space]] out   keys {section.key: what holds on a CPU}, plans [zf_plan_t by member, or {error}:
+ * why it is refused] */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ typedef struct request {
     const zf_plugin_t *zf;
     const char *config;
     json_t *overrides, *tensors, *asks, *space;
-    int fetches, is_cpu, n_ranks, expert_ranks;
+    int fetches, is_cpu, carries, n_ranks, expert_ranks;
     uint32_t rank; /* whose plan is asked for now */
 } request_t;
 
@@ -60,13 +60,14 @@ static int declare(const request_t *request, uint32_t i, const decls_t *out) {
     out->tensors[i].dl.device_type = request->is_cpu ? ZF_DEVICE_CPU : ZF_DEVICE_CUDA;
     out->all[i] = (zf_param_decl_t){
         .struct_size = sizeof *out->all,
-        .flags = request->n_ranks > 1 ? ZF_PARAM_AVERAGE : 0,
+        .flags = (request->n_ranks > 1 ? ZF_PARAM_AVERAGE : 0) | (request->carries ? ZF_PARAM_CARRIES : 0),
         .name = name,
         .tensor = &out->tensors[i],
         .group = (uint32_t)is_whole,
         .reduce_group = is_expert ? SAME_EXPERTS : 0,
         .n_batch_axes = n_batch_axes,
         .channels = are_rows ? ZF_CHANNELS_ROWS : ZF_CHANNELS_COLUMNS,
+        .home = request->carries && !is_whole ? ZF_HOME_HOST : ZF_HOME_PLUGIN,
     };
     return 1;
 }
@@ -265,11 +266,11 @@ int zf_ask_plan(zf_cli_t *cli, char **words) {
     json_t *asked = json_loadf(stdin, 0, &problem);
     int status = 1;
     (void)words;
-    if (!asked ||
-        json_unpack_ex(asked, &problem, 0, "{s:s, s:o, s:b, s:b, s:i, s:i, s:o, s:o, s:o}", "config", &request.config,
-                       "overrides", &request.overrides, "fetches", &request.fetches, "is_cpu", &request.is_cpu,
-                       "n_ranks", &request.n_ranks, "expert_ranks", &request.expert_ranks, "tensors", &request.tensors,
-                       "asks", &request.asks, "space", &request.space))
+    if (!asked || json_unpack_ex(asked, &problem, 0, "{s:s, s:o, s:b, s:b, s:b, s:i, s:i, s:o, s:o, s:o}", "config",
+                                 &request.config, "overrides", &request.overrides, "fetches", &request.fetches,
+                                 "is_cpu", &request.is_cpu, "carries", &request.carries, "n_ranks", &request.n_ranks,
+                                 "expert_ranks", &request.expert_ranks, "tensors", &request.tensors, "asks",
+                                 &request.asks, "space", &request.space))
         zf_cli_complain("ask plan", "%s", problem.text);
     else if (ext) {
         request.zf = zf_loader_plugin(cli->loader);

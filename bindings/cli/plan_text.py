@@ -66,7 +66,7 @@ def head(plan):
 
 def setting(way):
     """In words."""
-    also = [WAYS[way.name], f"{way.state_mib} MiB of state on the card" if way.state_mib else "",
+    also = [WAYS[way.name], "torch carries" if way.carries and way.name != "carried" else "", f"{way.state_mib} MiB of state on the card" if way.state_mib else "",
             "activations computed again" if way.recomputes else "", f"{way.n_micro_batches} micro-batches" if way.n_micro_batches > 1 else ""]
     return f"{way.moments.removesuffix('_stochastic')} moments, {'' if way.fetches or way.on_host else 'no fetching, '}" + ", ".join(filter(None, also))
 
@@ -137,13 +137,15 @@ def bytes_of(plan):
         yield "           all of it is page-locked when parameters are bound: tens of seconds for tens of GiB"
     if way.on_host:
         yield f"           {gib(way.beside_nbytes):.3f} GiB beside it: weights, gradients, what the plugin has on the device"
-    elif plan.has_limits:
+    elif way.carries:
+        yield f"           {gib(way.beside_nbytes + way.sums_nbytes):.3f} GiB beside it: memory that carries gradients and values, what the plugin has on its own side"
+    if plan.has_limits and not way.on_host:
         yield f"card       {gib(way.card_nbytes):9.3f} GiB: " + ", ".join(f"{name} {gib(nbytes):.3f}" for name, nbytes in way.card.items())
     more = ("where gradients are only lent, or strided" if options.ranks == 1 else
             "for what ranks exchange" + (", and the rank's part of the weights" if plan.stage == 3 else ""))
     yield (f"device     {gib(b['device_nbytes']):9.3f} GiB per rank of the plugin's; {gib(b['staging_nbytes']):.3f} more {more}; "
            f"{gib(b['sums_nbytes']):.3f} more where a step's gradient comes in parts"
-           + ", which the card has not: accumulate micro-batches in the trainer" * (plan.card_nbytes - way.card_nbytes < b["sums_nbytes"]))
+           + ", which the card has not: accumulate micro-batches in the trainer" * (not way.is_cpus and plan.card_nbytes - way.card_nbytes < b["sums_nbytes"]))
     yield f"disk       {gib(plan.disk_nbytes()):9.3f} GiB for a checkpoint of all ranks"
 
 
@@ -239,10 +241,11 @@ def keys_of(plan, row):
     if way.name == "streamed":
         yield "# PyTorch: fully_shard(..., offload_policy=CPUOffloadPolicy())"
     elif options.device == "cuda":
-        said = ['device="cuda"'] + ["fetch=True"] * way.fetches + ["release_gradients=True"] * (way.name == "released")
-        yield f"# PyTorch: ZenFlow(..., {', '.join(said)})"
-        more = "" if way.fetches else f", and {gib(plan.model.nbytes):.1f} GiB more on the host, for a copy of the weights"
-        yield f"# without device= torch carries gradients and values: no state on the card{more}"
+        is_carried = way.carries and row.setting == (1, 0)
+        said = ['device="cuda"'] * (not is_carried) + ["fetch=True"] * way.fetches + ["release_gradients=True"] * (way.name == "released")
+        yield f"# PyTorch: ZenFlow({', '.join(['...', *said])})"
+        if is_carried:
+            yield "# torch carries gradients and values; with device=\"cuda\" the plugin does it, and may keep state on the card (state_mib)"
 
 
 def choice_of(plan, max_stall):

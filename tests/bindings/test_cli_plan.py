@@ -347,6 +347,8 @@ class Times(PlanTest):
         for moments in ("float32", "int8"):
             plan = self.figures(self.llama, "--no-fetch", "--set", f"host.moments_dtype={moments}", "--set", "host.early_mib=0")
             found[moments] = (plan["host_nbytes"] + plan["device_nbytes"]) / plan["n_elems"]
+            carried = self.figures(self.llama, "--gpu", 1000, "--ram", 1000, "--set", f"host.moments_dtype={moments}")["taken"]
+            self.assertTrue(carried["carries"] and abs(carried["host_nbytes"] / plan["n_elems"] - found[moments]) < 0.1)
         own, own_8 = (f"{found[moments]:.1f}" for moments in found)
         text = f"| **{own}**, also carried by torch; in 8 bits {own_8} |"
         self.assertIn(text, (ROOT / "README.md").read_text(encoding="utf-8"))
@@ -479,17 +481,22 @@ class Fits(PlanTest):
         n, outside, layer = 2 * ELEMS, 2 * 32000 * 4096, 2 * 8192 * 20480
         plan = self.ask(1000, 1000)
         ways = {way["way"]: way for way in plan["ways"] if way["moments_dtype"] == "float32"}
-        for name, weights, gradients, plugin in (("kept", n, n, plan["device_nbytes"]), ("released", n, 2 * layer, plan["device_nbytes"]),
-                                                 ("streamed", 2 * layer + outside, layer + outside, 0)):
-            self.assertEqual(ways[name]["card"], {"weights": weights, "gradients": gradients, "activations": 2 << 30, "plugin": plugin})
+        for name, weights, gradients in (("kept", n, n), ("released", n, 2 * layer), ("streamed", 2 * layer + outside, layer + outside)):
+            self.assertEqual(ways[name]["card"], {"weights": weights, "gradients": gradients, "activations": 2 << 30, "plugin": 0})
+            self.assertEqual(ways[name]["carries"], name != "streamed")
             self.assertEqual(ways[name]["card_nbytes"], sum(ways[name]["card"].values()))
         self.assertEqual(plan["taken"]["way"], "kept")
-        # of several micro-batches the plugin adds up what it is given, which takes more than the gradients would
-        parts = next(way for way in self.ask(1000, 1000, "--micro-batches", 4)["ways"] if way["way"] == "released")["card"]
+        self.assertLess(abs(ways["kept"]["host_nbytes"] / ELEMS - 14.05), 0.05)  # what carries 2, state 12
+        # of several micro-batches the plugin adds up what it is given: where torch carries in host memory, else on the card, where it takes more than gradients
+        parts = next(way for way in self.ask(1000, 1000, "--micro-batches", 4)["ways"] if way["way"] == "released")
+        self.assertEqual((parts["card"], parts["host_nbytes"] - ways["released"]["host_nbytes"]), (ways["released"]["card"], plan["staging_nbytes"] + plan["sums_nbytes"]))
+        own = ("--set", "device.state_mib=1")
+        parts = next(way for way in self.ask(1000, 1000, "--micro-batches", 4, *own)["ways"] if way["way"] == "released")["card"]
+        plan = self.ask(1000, 1000, *own)
         self.assertEqual((parts["gradients"], parts["plugin"]), (2 * 2 * 8192 * 20480, sum(plan[of] for of in ("device_nbytes", "staging_nbytes", "sums_nbytes"))))
         self.assertGreater(plan["sums_nbytes"], 4 * ELEMS - 1)
         for gpu, has_room in ((80, True), (35, False)):
-            said = self.plan(self.model, "--gpu", gpu, "--ram", 1000, "--activations", 2)[1]
+            said = self.plan(self.model, "--gpu", gpu, "--ram", 1000, "--activations", 2, *own)[1]
             self.assertEqual("where a step's gradient comes in parts, which the card has not: accumulate micro-batches in the trainer\n" in said, not has_room)
         self.assertLess(abs(ways["streamed"]["host_nbytes"] / ELEMS - 16.0), 0.1)  # weights and gradients 2, state 12
         for name in ("kept", "released", "streamed"):
@@ -499,7 +506,7 @@ class Fits(PlanTest):
             self.assertFalse({way["way"]: way for way in less["ways"]}[name]["does_fit"])
 
     def test_moments_and_what_nothing_fits_lacks(self):
-        """Smaller ones are tried where larger do not fit, in this order; before that a trainer that does not fetch."""
+        """Smaller ones are tried where larger do not fit, in this order; before that, of the plugin's own way, a trainer that does not fetch."""
         saved = {"float32": 0, "bfloat16_stochastic": 4, "int8_bfloat16": 8 - 3.03125, "int8": 8 - 2.0625}  # bytes of a parameter
         no_more = ("--set", "device.state_mib=1")  # what is said is not changed
         need = {name: self.ask(1000, 1000, "--no-fetch", *no_more, "--set", f"host.moments_dtype={name}")["ways"][0]["host_nbytes"] / 2**30 + 4 for name in saved}
@@ -567,7 +574,7 @@ class Fits(PlanTest):
             way = self.figures(*words, "--gpu", gpu)["ways"][0]
             self.assertEqual((way["way"], way["recompute"], way["micro_batches"]), ("kept", *want))
             if want == (False, 2):
-                self.says(0, "float32 moments, weights and gradients on the card, 2 micro-batches$", *words, "--gpu", gpu)
+                self.says(0, "float32 moments, weights and gradients on the card, torch carries, 2 micro-batches$", *words, "--gpu", gpu)
         plan = self.plan(self.model, "--gpu", 46, "--ram", 1000, "--micro-batches", 2, "--recompute", "--json")[1]
         self.assertEqual({(way["recompute"], way["micro_batches"]) for way in json.loads(plan)["ways"]}, {(True, 2)})
 
@@ -582,7 +589,7 @@ class Fits(PlanTest):
         status, out, err = self.plan("--gpu", 24, "--ram", 64)
         self.assertEqual(status, 0, err)
         name, n = re.search(r"^(\S+) +([0-9.]+) G[^!]*$(?=\nthe largest that fits: \1)", out, re.MULTILINE).groups()
-        self.assertTrue(float(n) >= 7 and "\nmoments_dtype = int8" in out, (name, out))
+        self.assertTrue(float(n) >= 7 and "\nmoments_dtype = int8" in out and "torch carries, " in out, (name, out))
         self.says(1, "^nothing fits$", "--gpu", 2, "--ram", 8)
         self.says(2, "MODEL is missing; without one --gpu GIB and --ram GIB say", "--gpu", 24)
 
