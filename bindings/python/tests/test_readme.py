@@ -122,6 +122,16 @@ def accelerate_offloaded():
 
 @needs("torch", "transformers", "accelerate")
 class Recipes(TorchTest):
+    @classmethod
+    def setUpClass(cls):
+        """Imports what forks would import each for itself."""
+        import accelerate  # noqa: F401
+        import zfplugin.torch.trainer  # noqa: F401
+        from tiny import model_of
+        from transformers import TrainingArguments  # noqa: F401
+        for family in ("gpt2", "llama"):
+            model_of(family)
+
     def test_all_are_run(self):
         self.assertEqual([*RECIPES], ["A loop of your own", "Transformers' Trainer", "TRL", "Accelerate, FSDP2, weights in host memory", "Lightning"])
 
