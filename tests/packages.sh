@@ -7,8 +7,8 @@
 #
 #   deb          built from Debian's source package; lintian's errors are failures; installed by apt where Depends has to bring all that is
 #                needed: the README's program by pkg-config and a stranger's by CMake, zf, zf-conform judge; then purged
-#   wheel        built from the archive on two cores, in ten minutes at most; auditwheel agrees with the name; installed where no compiler is:
-#                trains, zf, zf-conform judge, a torch model on the CPU and on a Vulkan driver in software; pip builds the archive itself, too
+#   wheel        built from the archive on two cores, in ten minutes at most; auditwheel, which knows every manylinux image, agrees with the name; installed
+#                where no compiler is: trains, zf, zf-conform judge, a torch model on the CPU and on a Vulkan driver in software; pip builds the archive itself, too
 #   wheel-arm64  the same wheel for arm64, by Debian's Python of arm64 in an emulator
 #   conda        rattler-build renders the recipe, whose script runs in an empty prefix with this machine's compiler; conda's packages are not used
 #

@@ -178,7 +178,7 @@ class Start(TorchTest):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "my-model").mkdir()
             Path(folder, "my-model", "config.json").write_text(json.dumps(shape), encoding="utf-8")
-            for words, said in zip(commands, ("plugin ", "the largest that fits: ", "mode = exact", "mode = exact")):
+            for words, said in zip(commands, ("plugin ", "the largest that fits: ", "mode = exact", "the largest that fits: ")):
                 done = subprocess.run([program, *words], cwd=folder, capture_output=True, text=True, check=True)
                 self.assertIn(said, done.stdout)
 
