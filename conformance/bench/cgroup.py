@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cgroup.py - what the plugin takes of a trainer's memory on a CPU, seen from outside: by the limit under which a run still ends.
 
-    conformance/bench/cgroup.py LIB [--millions 25] [--dtype float32] [--moments float32] [--spare MIB]
+    conformance/bench/cgroup.py LIB [--millions 25] [--dtype float32] [--moments float32] [--rule adamw] [--spare MIB]
 
 A program of MILLIONS parameters takes four steps with torch.optim.SGD without momentum in a memory cgroup of its own, then with the plugin
 (exact, in place) in one whose limit is the former's peak, the plan of the plugin's state and 32 MiB (docs/memory.md, "On a CPU"). Then with
@@ -32,7 +32,7 @@ def train(kind, o):
     for p in params:
         p.grad = torch.zeros_like(p)
     opt = (torch.optim.SGD(params, lr=1e-4) if kind == "sgd" else
-           zfplugin.torch.ZenFlow([(f"p{i}", p) for i, p in enumerate(params)], lr=1e-4, config={"host.moments_dtype": o.moments}))
+           zfplugin.torch.ZenFlow([(f"p{i}", p) for i, p in enumerate(params)], lr=1e-4, rule=o.rule, config={"host.moments_dtype": o.moments}))
     for step in range(4):
         for p in params:
             p.grad.fill_(1e-3 * (step + 1))
@@ -66,6 +66,7 @@ def main():
     parser.add_argument("--millions", type=int, default=25)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--moments", choices=tuple(MOMENTS), default="float32")
+    parser.add_argument("--rule", choices=("adamw", "muon"), default="adamw")
     parser.add_argument("--spare", type=int, default=32)
     for name in ("kind", "serve"):
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
@@ -73,11 +74,12 @@ def main():
     if o.serve:
         return train(o.kind, o)
     n = o.millions << 20
-    state = MOMENTS[o.moments] + (4 if o.dtype != "float32" else 0)
+    moments = MOMENTS[o.moments] if o.rule == "adamw" else 2 if o.moments == "bfloat16_stochastic" else 4
+    state = moments + (4 if o.dtype != "float32" else 0)
     _, base = run("sgd", 0, sys.argv[1:], o)
     found, peak = run("plugin", base + state * n + (o.spare << 20), sys.argv[1:], o)
     less, _ = run("plugin", base + (state - 1) * n, sys.argv[1:], o)
-    print(f"{n / 1e6:.0f} M parameters, {o.dtype}, {o.moments} moments: SGD {base / 2**20:.0f} MiB, the plugin {(peak - base) / n:.2f} bytes per parameter more, "
+    print(f"{n / 1e6:.0f} M parameters, {o.dtype}, {o.rule}, {o.moments} moments: SGD {base / 2**20:.0f} MiB, the plugin {(peak - base) / n:.2f} bytes per parameter more, "
           f"its state is {state:.2f}; {'ends' if found == 0 else 'does not end'} with {o.spare} MiB beside that, {'ends' if less == 0 else 'does not'} with a byte per parameter less")
     return 0 if found == 0 and less != 0 else 1
 

@@ -5,6 +5,7 @@ whose copies are late (test_torch_lanes.py).
 import copy
 import logging
 import tempfile
+import weakref
 from unittest import mock
 
 import support
@@ -436,6 +437,27 @@ class OnADevice(TorchTest):
             found[rest.device.type] += [call.args[0].nbytes for call in made.call_args_list]
             self.assertEqual((sum(found["cpu"]), sum(found[rest.device.type]), sum(map(len, found.values()))), (470016, 470016, 10), step)
             found = {place: [] for place in found}
+
+    def test_no_update_is_kept_behind_the_next(self):
+        """Here and on a device: they would take 2 bytes of every parameter."""
+        def orthogonal(update, *how):
+            n_alive.append(sum(ref() is not None for ref in made))
+            out = real(update, *how)
+            made.append(weakref.ref(out))
+            return out
+
+        with_streams(self)
+        real = muon.orthogonal
+        for place in ("cpu", VULKAN):
+            made, n_alive = [], []
+            params = [nn.Parameter(torch.ones(12, 8).to(place)) for _ in range(5)]
+            for p in params:
+                p.grad = torch.ones_like(p)
+            opt = self.zenflow([{"params": [(f"p{i}", p) for i, p in enumerate(params)], "rule": "muon", **MUON}])
+            with mock.patch.object(muon, "orthogonal", orthogonal):
+                opt.step()
+                opt.synchronize()
+            self.assertEqual((len(made), max(n_alive)), (5, 1), place)
 
     def test_copies_that_are_late(self):
         with_streams(self)

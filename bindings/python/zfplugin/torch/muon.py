@@ -206,12 +206,13 @@ class _Run:
     def end(self):
         if self.event is not None:
             self.event.synchronize()
+        update, self.update, self.made = self.update, None, None
         self.w.mul_(1 - self.lr * self.decay)
         if self.group["split_rows"] is None:
-            self.w.add_(self.update, alpha=-self.lr * self.scale)
+            self.w.add_(update, alpha=-self.lr * self.scale)
             return
         first = sum(_sizes(self.param, *self.cut)[:dist.get_rank(self.cut[0])]) if self.cut and self.cut[1] == -2 else 0
-        self.w.sub_(self.update * (self.lr * self.scale[first:first + self.w.shape[-2]]))
+        self.w.sub_(update * (self.lr * self.scale[first:first + self.w.shape[-2]]))
 
 
 def _swap(parts, shapes, like, group):
