@@ -217,7 +217,7 @@ test_wheel_arm64() {
 
 case ${1:-} in
 deb | wheel | wheel-arm64 | conda) ;;
-*) sed -n '3,17p' "$0" && exit 2 ;;
+*) sed -n '3,15p' "$0" && exit 2 ;;
 esac
 release=${2:-$(. /etc/os-release && echo "$VERSION_CODENAME")}
 rm -rf "$work"
