@@ -22,7 +22,7 @@ expect() {
 }
 
 value='law [1256]: step [0-9]*, parameter layer[0-9]*\.[a-z]*, [a-z]*\[[0-9]*\]: expected 0x[0-9a-f]*, found 0x[0-9a-f]*'
-expect nothing 0 'conforms$' --cases 60
+expect nothing 0 'conforms$' --cases 16
 expect stateless 0 '^3 .* skipped: the plugin has no zf.state/1' --cases 16
 expect stateless 77 'skipped: the plugin has no zf.state/1' --law 4 --cases 2
 expect beta1_off 1 "$value" --cases 40
