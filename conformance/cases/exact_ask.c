@@ -96,13 +96,15 @@ static void announce(zx_run_t *run, uint32_t i) {
     free(values);
 }
 
-/* Those that the host did not write, nor others of their band, keep what they have in store. What was not held from
- * the write on, ranks that fetch as they like have other values of. */
+/* Those that the host did not write, nor others of their band, keep what they have in store. What fp16 shows of a
+ * master that it cannot hold is refused, as in params_changed. What was not held from the write on, ranks that fetch as
+ * they like have other values of. */
 static void adopt(zx_run_t *run) {
     uint32_t params[ZX_MAX_PARAMS], n = 0;
     int is_alike = !run->c->ranks || run->c->mode % 2 == 0;
     for (uint32_t i = 0; i < run->c->n_params; i++)
-        if (zo_is_written(run->oracle, i) && zx_chance(&run->c->rng, 70) && (is_alike || run->c->params[i].is_held))
+        if (zo_is_written(run->oracle, i) && zx_chance(&run->c->rng, 70) && (is_alike || run->c->params[i].is_held) &&
+            zx_are_finite(zo_visible(run->oracle, i), run->c->params[i].decl.dtype, zo_n_elems(run->oracle, i)))
             params[n++] = i;
     if (n == 0)
         return;

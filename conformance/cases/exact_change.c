@@ -12,7 +12,7 @@ enum { MOST_REBINDS = 3, MOST_NEW = 2 };
 
 /* ---- one parameter ----------------------------------------------------------------------------------------------- */
 
-static int is_finite(const void *values, zo_dtype_t dtype, uint64_t n) {
+int zx_are_finite(const void *values, zo_dtype_t dtype, uint64_t n) {
     for (uint64_t i = 0; i < n; i++)
         if (!isfinite(zo_widen(values, dtype, i)))
             return 0;
@@ -22,7 +22,7 @@ static int is_finite(const void *values, zo_dtype_t dtype, uint64_t n) {
 /* bind_params refuses weights that are not finite. */
 static int may_be_bound(const zx_run_t *run) {
     for (uint32_t i = 0; i < run->c->n_params; i++)
-        if (!is_finite(zo_visible(run->oracle, i), run->c->params[i].decl.dtype, zx_n_elems(&run->c->params[i])))
+        if (!zx_are_finite(zo_visible(run->oracle, i), run->c->params[i].decl.dtype, zx_n_elems(&run->c->params[i])))
             return 0;
     return 1;
 }
@@ -106,7 +106,7 @@ static void keep_param(zx_run_t *run, uint32_t old, int is_varied, int may_freez
         vary(run, p, may_freeze);
     dtype = is_varied && zx_chance(&c->rng, 25) ? zx_case_dtype(&c->rng) : was;
     void *values = convert(visible, was, dtype, n);
-    if (!is_finite(values, dtype, n)) {
+    if (!zx_are_finite(values, dtype, n)) {
         free(values);
         dtype = was;
         values = convert(visible, was, was, n);

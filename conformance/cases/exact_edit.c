@@ -34,9 +34,8 @@ void *zx_run_draw_edit(zx_run_t *run, uint32_t i) {
 void *zx_run_draw_sound(zx_run_t *run, uint32_t i) {
     zo_dtype_t dtype = run->c->params[i].decl.dtype;
     uint64_t n = zo_n_elems(run->oracle, i), nbytes = n * zo_dtype_nbytes(dtype);
-    for (uint64_t e = 0; e < n; e++)
-        if (!isfinite(zo_widen(zo_visible(run->oracle, i), dtype, e)))
-            return zx_run_draw_edit(run, i);
+    if (!zx_are_finite(zo_visible(run->oracle, i), dtype, n))
+        return zx_run_draw_edit(run, i);
     void *values = zx_alloc(nbytes);
     memcpy(values, zo_visible(run->oracle, i), nbytes);
     return values;

@@ -59,6 +59,7 @@ void zx_run_poll(zx_run_t *run); /* late errors, and the newest finished report 
  * must wait; after one that does not, zx_run_edited() has to come first. */
 int zx_run_edit(zx_run_t *run, uint32_t param, const zo_hyper_t *groups);
 void zx_run_edited(zx_run_t *run);
+int zx_are_finite(const void *values, zo_dtype_t dtype, uint64_t n); /* exact_change.c */
 /* [elements] What parameter i shows, with what no fp16 holds changed; or with one element changed, or a few, or all; to
  * be freed. */
 void *zx_run_draw_sound(zx_run_t *run, uint32_t i);
