@@ -93,6 +93,7 @@ class Mirrors:
         self.carry = False  # gradients come into the mirrors
         self.lose = None    # called with parameters whose gradients make room for values in the mirrors: they are sent again
         self.newest = None  # gives a parameter's values as the plugin has them
+        self.digests = None  # gives digests of tensors in host memory
         self.fetcher = None  # of values that go up when they are fetched
         self._mirrors = {}  # {id(parameter): _Mirror}
         self._at = {}       # {where it lies on the device: _Mirror}
@@ -128,7 +129,7 @@ class Mirrors:
 
     def lane(self, device):
         if device not in self._lanes:
-            self._lanes[device] = lane_of(device)
+            self._lanes[device] = lane_of(device, lambda tensors: self.digests(tensors))
         return self._lanes[device]
 
     def are_beside(self, params):

@@ -121,6 +121,7 @@ class GradientFeed:
         self.n_changed_steps = 0
         table.mirrors.lose = lambda params: self.lose([table.numbers[id(p)] for p in params])
         table.mirrors.newest = lambda param: table.newest(table.numbers[id(param)])
+        table.mirrors.digests = self.instance.digests
         self.is_first = True            # nothing of the coming step was delivered early
         self.problem = None             # of a hook; step() meets it again and raises
         self.detach()

@@ -105,9 +105,8 @@ class Waiting:
 
     is_stream = False
 
-    def __init__(self, device="cpu"):
-        self.room = Room(self.is_stream)  # of gradients
-        self._device, self._factors = device, torch.ones(1, dtype=torch.int64, device=device)  # where digests are made
+    def __init__(self, digests=None):
+        self.room, self._digests = Room(self.is_stream), digests  # of gradients; of tensors in host memory
 
     def reserve(self, sizes):
         """For small tensors of these sizes in bytes."""
@@ -136,28 +135,11 @@ class Waiting:
 
     def are_same(self, packs):
         """Of packs that were remember()ed whether their contents are still so."""
-        return [pack.digest == self.digest(pack.whole().cpu()) for pack in packs]
+        return [pack.digest == self._digests([pack.whole().cpu().contiguous()]) for pack in packs]
 
     def remember(self, pack):
         """Takes what are_same() needs of its contents now."""
-        pack.digest = self.digest(_whole(pack.hosts))
-
-    def digest(self, tensor):
-        """Sums of the words of each row and of each column, with odd factors; a number on the device. Waits for nothing."""
-        words = words_of(tensor)
-        words = words.reshape(1) if words.dim() == 0 else words
-        rows = words if words.dim() == 1 else words.sum(tuple(range(1, words.dim())), dtype=torch.int64)
-        found = (rows * self._odd(rows.numel())).sum(dtype=torch.int64)
-        if words.dim() > 1:
-            columns = words.sum(0, dtype=torch.int64).flatten()
-            found = 3 * found + (columns * self._odd(columns.numel())).sum(dtype=torch.int64)
-        return found
-
-    def _odd(self, n):
-        """1, 3, 5 ..."""
-        if self._factors.numel() < n:
-            self._factors = 2 * torch.arange(n, dtype=torch.int64, device=self._device) + 1
-        return self._factors[:n]
+        pack.digest = self._digests([_whole(pack.hosts)])
 
 
 class Side(Waiting):
@@ -166,11 +148,12 @@ class Side(Waiting):
     is_stream = True
 
     def __init__(self, device, module):
-        super().__init__(device)
-        self._module = module
+        super().__init__()
+        self._device, self._module = device, module
         self._stream = module.Stream(device=device)
         self._up_room = Room(True)
         self._up = []  # [(event of copies up, all memory that they need)]
+        self._factors = torch.ones(1, dtype=torch.int64, device=device)
 
     def reserve(self, sizes):
         super().reserve(sizes)
@@ -225,6 +208,23 @@ class Side(Waiting):
     def remember(self, pack):
         pack.digest = self.digest(pack.whole())
 
+    def digest(self, tensor):
+        """Sums of the words of each row and of each column, with odd factors; a number on the device. Waits for nothing."""
+        words = words_of(tensor)
+        words = words.reshape(1) if words.dim() == 0 else words
+        rows = words if words.dim() == 1 else words.sum(tuple(range(1, words.dim())), dtype=torch.int64)
+        found = (rows * self._odd(rows.numel())).sum(dtype=torch.int64)
+        if words.dim() > 1:
+            columns = words.sum(0, dtype=torch.int64).flatten()
+            found = 3 * found + (columns * self._odd(columns.numel())).sum(dtype=torch.int64)
+        return found
+
+    def _odd(self, n):
+        """1, 3, 5 ..."""
+        if self._factors.numel() < n:
+            self._factors = 2 * torch.arange(n, dtype=torch.int64, device=self._device) + 1
+        return self._factors[:n]
+
     def are_same(self, packs):
         """One wait for the device for all of them."""
         if not packs:
@@ -233,8 +233,8 @@ class Side(Waiting):
         return (was == now).tolist()
 
 
-def lane_of(device):
-    """The way of a device's copies."""
+def lane_of(device, digests=None):
+    """The way of a device's copies. digests: a function of tensors in host memory that gives one of each."""
     module = getattr(torch, device.type, None)
     if all(hasattr(module, name) for name in ("Stream", "Event", "stream", "current_stream")):
         with contextlib.suppress(RuntimeError, NotImplementedError):
@@ -243,7 +243,7 @@ def lane_of(device):
             found, same, other = (lane.digest(of).item() for of in (probe, probe.clone(), probe + 1))
             if found == same != other:
                 return lane
-    return Waiting()
+    return Waiting(digests)
 
 
 def host_memory(tensors, is_pinned):
