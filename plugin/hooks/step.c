@@ -200,6 +200,9 @@ static zf_status_t discard(zf_instance_t *inst, zf_error_t *err) {
     zfi_step_row_t *row = zfi_row(&inst->run->rows, inst->run->clock.t + 1);
     zf_status_t st = zfi_batch_flush(inst);
     zfi_early_drop(inst->run->early);
+    if (!st && inst->run->plan.carries) /* the host's memory again: nothing reads there */
+        st = zfi_wait(&inst->engine, &inst->engine.lines.batches, inst->engine.n_batches,
+                      &inst->engine.count.host_wait_ns);
     if (!st && zfi_is_reduced(inst->run))
         st = zfi_reduce_discard(inst);
     zfi_deliver_reset(inst);
