@@ -7,7 +7,8 @@
  *   exact    resident matrices; other gradients are kept in slots until the step's end, when all of them are replayed:
  *            no channel is selected (windows.c)
  *   carried  as exact; a gradient stays in the memory of its values until these are written there, and FLUSH writes
- * none (windows.c) whole    resident matrices: there are no others (resident.c) */
+ *            none (windows.c)
+ *   whole    resident matrices: there are no others (resident.c) */
 #pragma once
 
 #include "instance/run.h"
