@@ -132,7 +132,8 @@ static void bind_tensors(rig_t *rig) {
         decls[i].struct_size = sizeof decls[i];
         decls[i].name = names[i];
         decls[i].tensor = &rig->param_tensors[i % n_tensors];
-        decls[i].flags = i < n_tensors ? 0 : ZF_PARAM_TIED;
+        decls[i].flags = i < n_tensors ? rig->spec.flags : ZF_PARAM_TIED;
+        decls[i].home = rig->spec.home;
         decls[i].tied_to = i % n_tensors;
         decls[i].group = rig->spec.groups ? i % n_tensors % rig->spec.n_groups : 0;
     }

@@ -32,6 +32,8 @@ typedef struct rig_spec {
     const zf_rule_callback_t *rule; /* NULL: AdamW */
     const zf_group_decl_t *groups;  /* [n_groups], in place of rule: tensor i is of group i % n_groups; NULL: one */
     uint32_t n_groups;
+    uint32_t flags;                    /* ZF_PARAM_... of each tensor */
+    int32_t home;                      /* ZF_HOME_... of each */
     uint32_t n_tied;                   /* parameters behind the tensors: second names of the first ones */
     const zf_collectives_ext_t *ranks; /* what the host gives of other ranks; NULL: there are none */
     int does_not_clip;                 /* else every step is clipped */
