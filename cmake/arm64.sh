@@ -42,6 +42,11 @@ if [ "$(cat "$sysroot/complete" 2>/dev/null)" != "$packages" ]; then
     done
     echo "$packages" >"$sysroot/complete"
 fi
+# Links from the root lead into FOLDER/root: where libm.so led nowhere, the linker took libm.a, whose cbrtl needs what is libc.a's own.
+find "$sysroot" -type l -lname '/*' | while read -r link; do
+    target=$(readlink "$link")
+    case $target in "$sysroot"/*) ;; *) ln -sfn "$sysroot$target" "$link" ;; esac
+done
 
 cat >"$here/toolchain.cmake" <<END
 set(CMAKE_SYSTEM_NAME Linux)
