@@ -65,7 +65,7 @@ static void adamw(tensor &w, std::vector<double> &m, std::vector<double> &v, con
     }
 }
 
-int main() {
+int main() try {
     const tensor zeros = {"w", {N, N}, std::vector<float>(N * N), std::vector<float>(N * N)};
     std::vector<tensor> ours = {zeros}, theirs = {zeros};
     std::vector<double> m(N * N), v(N * N);
@@ -80,4 +80,7 @@ int main() {
     }
     std::printf("at the end loss %.2f, never more than %.0e from AdamW's weights\n", loss, apart);
     return loss < 0.01f && apart < 1e-5f ? 0 : 1;
+} catch (const std::exception &problem) {
+    std::fprintf(stderr, "%s\n", problem.what());
+    return 1;
 }
