@@ -40,7 +40,7 @@ static void hold(zx_run_t *run, zx_param_t *p, void *values, int is_elsewhere) {
     free(p->initial);
     p->initial = values;
     p->decl.visible = values;
-    if (!is_elsewhere && run->is_dry) /* nobody has written what it shows */
+    if (!is_elsewhere && (run->is_dry || run->is_kept_open)) /* nobody has written what it shows */
         zx_host_write(&run->host, p->array, values);
     if (!is_elsewhere)
         return;

@@ -17,6 +17,7 @@ typedef struct zx_run {
     /* law 3 (exact_state.h) */
     const char *state_path, *plugin; /* plugin: --plugin or NULL */
     uint32_t n_saves, resume;        /* resume: dry up to this save, which is loaded */
+    int is_kept_open;                /* the save that is being loaded showed nothing */
     uint32_t forced_threads;
     int is_dry, is_over; /* is_over: another process has run the rest */
     /* exact_change.c */

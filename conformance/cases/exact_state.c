@@ -242,6 +242,7 @@ void zx_run_save_point(zx_run_t *run) {
     if (keeps_open && place == AS_IT_IS && c->law == 4)
         place = SAME_INSTANCE;
     run->n_saves++;
+    run->is_kept_open = keeps_open;
     zx_run_announce_all(run);
     is_released = zx_run_release(run, 50);
     if (!run->is_dry) {
@@ -261,6 +262,7 @@ void zx_run_save_point(zx_run_t *run) {
     if (is_released && (place == SAME_INSTANCE || place == AS_IT_IS || keeps_open || is_moving))
         zx_run_resume(run);
     go_on(run, place, is_moving);
+    run->is_kept_open = 0;
 }
 
 /* ---- several ranks ----------------------------------------------------------------------------------------------- */
