@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_install.sh CMAKE BUILD_DIR CONSUMER_DIR WORK_DIR CC - installs the build into WORK_DIR, moves the tree, and builds
-# and runs CONSUMER_DIR against it, once with find_package and once with pkg-config. Then the installed documents, and the
-# installed example built as the README says and run from the installed tree alone.
+# and runs CONSUMER_DIR against it, once with find_package and once with pkg-config. Then the README's options of CMake, the
+# installed documents, and the installed example built as the README says and run from the installed tree alone.
 set -eu
 cmake=$1 build=$2 consumer=$3 work=$4 cc=$5
 
@@ -10,6 +10,14 @@ mkdir -p "$work"
 "$cmake" --install "$build" --prefix "$work/first" >"$work/install.log"
 mv "$work/first" "$work/prefix" # an installed tree may be moved
 prefix=$work/prefix
+
+echo "-- the README's way to configure"
+source=$(dirname "$0")/../..
+options=$(sed -n 's|^    cmake -S \. -B build/install ||p' "$source/README.md")
+[ -n "$options" ]
+# shellcheck disable=SC2086 # options are words
+"$cmake" -S "$source" -B "$work/readme" $options >"$work/readme.log" 2>&1
+if grep 'not used by the project' "$work/readme.log"; then exit 1; fi
 
 echo "-- documents"
 doc=$(dirname "$(find "$prefix" -name CONTRIBUTING.md)")
