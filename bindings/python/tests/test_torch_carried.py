@@ -12,7 +12,7 @@ import warnings
 from unittest import mock
 
 import support
-from support import HYPER, TorchTest, mlp, plain_step, torch, values_of
+from support import HYPER, TorchTest, mlp, nn, plain_step, torch, values_of
 
 import torchvulkan
 from test_torch_usage import BOUND, EXACT, trained, worst_of
@@ -63,6 +63,28 @@ class Carried(TorchTest):
             model.state_dict()
         for act in (plain_step, saved):
             self.on_both(act, fetch=True)
+
+    def test_written_before_it_was_read(self):
+        """An element of a small parameter counts, and the others have the update; of a large one it is refused, and its name is said."""
+        def written(model, opt, step):
+            (model(torch.full((5,), step % 7 - 3.0, device=VULKAN)).sum() * (-1) ** step).backward()  # no weight has a part in gradients
+            opt.step()
+            opt.zero_grad()
+            if step % 4 == 0:
+                model.bias.data[step % 3] = 0.5
+        self.on_both(written, make=lambda: nn.Linear(5, 7), fetch=True)
+        large = nn.Linear(200, 300).to(VULKAN)
+        opt = self.zenflow(large, model=large, fetch=True, **HYPER)
+        with self.assertRaisesRegex(errors.StateError, '"weight" was written before its update was there'):
+            for _ in range(3):
+                large(torch.ones(200, device=VULKAN)).sum().backward()
+                opt.step()
+                large.weight.data[0] = 0
+
+    def test_layers_that_no_forward_reads(self):
+        """Their values go up at the end of a step, behind others that were put together with them."""
+        program, make = next((program, make) for _, program, make in USES if program.__name__ == "layer_drop")
+        self.assertLessEqual(worst_of(program, make, {"config": EXACT, "fetch": True}, trained(program, make)), BOUND)
 
     def test_uses(self):
         programs = {program.__name__: (name, program, make) for name, program, make in USES}

@@ -18,6 +18,7 @@ import itertools
 
 import torch
 
+from .. import errors
 from . import cut
 from .hooks import with_versions
 from .lanes import Pack, Packer, host_memory, is_small, lane_of, words_of
@@ -36,12 +37,13 @@ def _key(tensor):
 class _Mirror:
     """host: the copy that the plugin trains. of: the parameters on the device whose values it has, one but for ties."""
 
-    __slots__ = ("host", "of", "key", "is_edited", "is_taken", "version", "pack")
+    __slots__ = ("host", "of", "key", "is_edited", "is_taken", "shown", "version", "pack")
 
     def __init__(self, host):
         self.host, self.of, self.key = host, [], None
         self.is_edited = False             # it may have what others wrote
         self.is_taken = False              # it has a gradient, or had one that was dropped
+        self.shown = None                  # of a small one that carries: what the device has
         self.version = self.pack = None    # of the device's values when both were the same
 
     def fits(self, p):
@@ -215,6 +217,15 @@ class Mirrors:
                 lane.remember(pack)
         for p, mirror in pairs:
             mirror.version = p._version
+        self._remember_small(mirror for _, mirror in pairs)
+
+    def _remember_small(self, mirrors):
+        """The device is given, or has, what is in these mirrors."""
+        small = [mirror for mirror in mirrors if self.carry and is_small(mirror.host)]
+        for mirror in small:
+            mirror.shown = torch.empty_like(mirror.host) if mirror.shown is None else mirror.shown
+        if small:
+            torch._foreach_copy_([mirror.shown for mirror in small], [mirror.host for mirror in small])
 
     def _by_lane(self, pairs):
         found = {}
@@ -232,6 +243,10 @@ class Mirrors:
             lane.settle()
             edited = self._edited(lane, pairs, {id(mirror.pack) for _, mirror in edited})
             for p, mirror in edited:
+                if self._is_on_record(mirror) and not self._is_as_shown(lane, p, mirror):
+                    self._take_written(p, mirror)
+            edited = [(p, mirror) for p, mirror in edited if not self._is_on_record(mirror)]
+            for p, mirror in edited:
                 values, were = p.detach().cpu(), self.newest(mirror.of[0]) if mirror.is_taken else mirror.host
                 if torch.equal(words_of(values), words_of(were)):
                     continue
@@ -241,6 +256,31 @@ class Mirrors:
                 mirror.host.copy_(values)
                 mirror.is_edited = True
             self._note(edited)
+
+    def _is_on_record(self, mirror):
+        """With fetch=True: whether it is known what the device has, of small ones, or its values did not go up since the step: then
+        the device has those of before."""
+        return self.carry and self.fetcher is not None and not mirror.is_taken and (
+            mirror.shown is not None or any(self.fetcher.table.numbers[id(param)] in self.fetcher.late for param in mirror.of))
+
+    @staticmethod
+    def _is_as_shown(lane, p, mirror):
+        """Whether nobody wrote it on the device."""
+        if mirror.shown is None:
+            return lane.are_same([mirror.pack])[0]
+        return torch.equal(words_of(p.detach().cpu()), words_of(mirror.shown))
+
+    def _take_written(self, p, mirror):
+        """The elements that others wrote; the others have the update."""
+        number = self.fetcher.table.numbers[id(mirror.of[0])]
+        if mirror.shown is None:
+            name = self.fetcher.table.names[number]
+            raise errors.StateError(f'"{name}" was written before its update was there: with fetch=True call opt.synchronize() before you write weights')
+        self.fetcher.instance.fetch([number])  # a worker may still write there
+        values, shown, host = (words_of(t) for t in (p.detach().cpu(), mirror.shown, mirror.host))
+        host.copy_(torch.where(values == shown, host, values))
+        shown.copy_(values)
+        mirror.is_edited, mirror.version = True, p._version
 
     @staticmethod
     def _edited(lane, pairs, edited):
@@ -291,6 +331,8 @@ class Mirrors:
             self._going_up += [(lane, pack, event) for pack in packs]
         for p, mirror in written:
             mirror.version = p._version
+        if self.fetcher is not None:
+            self._remember_small(mirror for _, mirror in written)
 
     @with_versions
     def follow(self, params=None):
