@@ -3,10 +3,11 @@
  * reserved address space, which nobody can read. What plan.py calls: one JSON object on stdin, one on stdout.
  *
  *   in    config (text), overrides, fetches, is_cpu, carries (torch carries), n_ranks, expert_ranks (that have the same
- * experts; 0: all do), space (bytes of all tensors), asks [{rank, overrides}], tensors [[name, type, 1 where rows are
- * channels, axes that number matrices, 1 of experts that other ranks have others of, 1 where a rule takes it whole,
- * shape, offset in the space]] out   keys {section.key: what holds on a CPU}, plans [zf_plan_t by member, or {error}:
- * why it is refused] */
+ *         experts; 0: all do), space (bytes of all tensors), asks [{rank, overrides}], tensors [[name, type, 1 where
+ *         rows are channels, axes that number matrices, 1 of experts that other ranks have others of, 1 where a rule
+ *         takes it whole, shape, offset in the space]]
+ *
+ *   out   keys {section.key: what holds on a CPU}, plans [zf_plan_t by member, or {error}: why it is refused] */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
