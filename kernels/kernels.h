@@ -2,7 +2,7 @@
 /* kernels/kernels.h - the arithmetic of the engine as one table of functions per instruction set.
  *
  * Every table computes the same bits (design: "Arithmetic"): fp32, round to nearest even, denormals kept, explicit fma,
- * IEEE square root and division; sums that decide are taken in ONE stated order (below). kernels/ref/ is the
+ * IEEE square root and division; sums that decide are taken in ONE stated order (below). conformance/oracle/ is the
  * obviously right definition; kernels/cpu/ holds generic, NEON, AVX2 and AVX-512. The caller's thread must be in the
  * default floating-point environment: threads of the plugin call zfi_fp_mode_ieee() once.
  *
@@ -71,7 +71,7 @@ typedef enum zfi_rule {
 static inline int zfi_rule_has_v(zfi_rule_t rule) { return rule == ZFI_RULE_ADAMW || rule == ZFI_RULE_ADAM; }
 
 /* How m and v lie in host memory. Arithmetic is fp32 in registers; what is kept smaller is widened when loaded and
- * rounded once when stored: to bf16, to nearest even or stochastically (zfi_f32_to_bf16_stochastic), or to 8 bits by
+ * rounded once when stored: to bf16, to nearest even or stochastically (cpu/moments.h), or to 8 bits by
  * runs (zfi_run8_t). INT8_BF16: m in 8 bits, v in bf16, stochastic. */
 typedef enum zfi_moments {
     ZFI_MOMENTS_F32 = 0,
@@ -235,7 +235,7 @@ typedef struct zfi_round_moments {
 } zfi_round_moments_t;
 
 typedef struct zfi_kernels {
-    const char *name; /* "ref", "generic", "neon", "avx2", "avx512" */
+    const char *name; /* "generic", "neon", "avx2", "avx512" */
 
     /* Returns the index of the first element whose w ended non-finite, or UINT64_MAX. One entry per rule. */
     uint64_t (*replay[ZFI_N_RULES])(const zfi_replay_t *job);
@@ -281,8 +281,6 @@ const char *zfi_isa_name(zfi_isa_t isa);
 int zfi_isa_parse(const char *name);
 /* [any-thread] Table of a set, NULL where the CPU or the build lacks it. */
 const zfi_kernels_t *zfi_kernels_of(zfi_isa_t isa);
-/* [any-thread] The naive reference: tests only. */
-const zfi_kernels_t *zfi_kernels_ref(void);
 
 /* b^n by repeated squaring, low bit first: the same bits on every machine, unlike libm's pow. */
 double zfi_power(double b, uint32_t n);
@@ -293,9 +291,8 @@ zfi_scalars_t zfi_rule_scalars(zfi_rule_t rule, const zfi_hyper_t *hyper, float 
 /* A strided tensor (strides in elements) row-major and contiguous. */
 void zfi_pack(void *dst, const void *src, size_t elem_nbytes, int ndim, const int64_t *shape, const int64_t *strides);
 
-/* The value that an element shows, and its address; the bits that a value becomes there. */
+/* The address of an element; a value rounded there. */
 void *zfi_place_at(const zfi_place_t *place, uint64_t row, uint64_t col);
-float zfi_place_read(const zfi_place_t *place, uint64_t row, uint64_t col);
 void zfi_place_write(const zfi_place_t *place, uint64_t row, uint64_t col, float value);
 
 /* The calling thread (one of the plugin's own) rounds to nearest, keeps denormals, raises no traps. */
@@ -313,16 +310,6 @@ static inline uint64_t zfi_rounding_base(uint32_t param) { return (uint64_t)para
 /* The parameter, and the element's number in it, that such an index stands for. */
 static inline uint32_t zfi_index_param(uint64_t index) { return (uint32_t)(index >> 40); }
 static inline uint64_t zfi_index_element(uint64_t index) { return index & ((UINT64_C(1) << 40) - 1); }
-
-/* Counter-based hash, with fmix of MurmurHash3 (32 bits):
- *   h = fmix((uint32_t)index * 0x9E3779B9 ^ (uint32_t)key)
- *   h = fmix(h ^ (uint32_t)(key >> 32) ^ (uint32_t)(index >> 32) * 0x85EBCA6B) */
-uint32_t zfi_random32(uint64_t key, uint64_t index);
-
-/* The neighbour away from zero where the 16 discarded bits + random (its lower 16 bits) carry, else the one towards
- * zero; never from a finite value to Inf. Inf and NaN as zfi_f32_to_bf16. Of r = zfi_random32(key, index), m takes r
- * and v takes r >> 16. */
-uint16_t zfi_f32_to_bf16_stochastic(float x, uint32_t random);
 
 /* The values of a run, and the run of values; random: [ZFI_RUN], of which the upper bits count, or NULL: to nearest.
  * What a run holds it keeps. */

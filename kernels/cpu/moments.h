@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* moments.h - m and v in memory: fp32, or bf16 rounded to nearest even or stochastically (stochastic.c, by vectors). */
+/* moments.h - m and v in memory: fp32, or bf16 rounded to nearest even or stochastically.
+ *
+ * Stochastic rounding draws from a counter-based hash, so it has no state and is the same for any cut of work (fmix is
+ * MurmurHash3's, of 32 bits; SCHEDULE.md has the formula). Of a random number r, m takes r and v takes r >> 16. */
 #pragma once
 
 #include "lanes.h"
@@ -14,13 +17,13 @@ static ALWAYS_INLINE vu fmix(vu h) {
     return h ^ h >> 16;
 }
 
-/* zfi_random32 of every lane; the index in two halves. */
+/* The random number of every lane; the index in two halves. */
 static ALWAYS_INLINE vu random_of(uint64_t key, vu low, vu high) {
     vu h = fmix((low * 0x9e3779b9u) ^ (uint32_t)key);
     return fmix(h ^ (uint32_t)(key >> 32) ^ (high * 0x85ebca6bu));
 }
 
-/* zfi_random32 of indices first ... first + VL - 1. */
+/* Those of indices first ... first + VL - 1. */
 static ALWAYS_INLINE vu random_from(uint64_t key, uint64_t first) {
     vu low = vu_splat((uint32_t)first), high = vu_splat((uint32_t)(first >> 32)), lane = {0};
     for (uint32_t l = 0; l < VL; l++)
@@ -30,7 +33,8 @@ static ALWAYS_INLINE vu random_from(uint64_t key, uint64_t first) {
     return random_of(key, low, high);
 }
 
-/* zfi_f32_to_bf16_stochastic of every lane, in the lower half. Comparisons are signed, on values without sign. */
+/* Every lane's neighbour away from zero where the 16 discarded bits + the lower 16 of random carry, else the one
+ * towards zero; in the lower half. A finite value never becomes Inf. Comparisons are signed, on values without sign. */
 static ALWAYS_INLINE vu vf_to_bf16_stochastic(vf x, vu random) {
     vu bits = (vu)x, carried = bits + (random & 0xffffu);
     vu is_infinite = (vu)((vi)(carried & 0x7fffffffu) >= 0x7f800000); /* or NaN; the sum of a NaN may wrap */

@@ -31,18 +31,6 @@ void *zfi_place_at(const zfi_place_t *place, uint64_t row, uint64_t col) {
     return (unsigned char *)place->visible + offset * (int64_t)zfi_dtype_nbytes(place->dtype);
 }
 
-float zfi_place_read(const zfi_place_t *place, uint64_t row, uint64_t col) {
-    const void *at = zfi_place_at(place, row, col);
-    uint16_t bits;
-    float value;
-    if (place->dtype == ZFI_F32) {
-        memcpy(&value, at, sizeof value);
-        return value;
-    }
-    memcpy(&bits, at, sizeof bits);
-    return place->dtype == ZFI_BF16 ? zfi_bf16_to_f32(bits) : zfi_f16_to_f32(bits);
-}
-
 void zfi_place_write(const zfi_place_t *place, uint64_t row, uint64_t col, float value) {
     void *at = zfi_place_at(place, row, col);
     if (place->dtype == ZFI_F32) {

@@ -8,13 +8,15 @@
 
 #include <kernels.h>
 
-/* Every table of this build and CPU, one after the other: for (EACH_TABLE(table)) ... Ref comes before the first. */
+/* The table that others are compared with: zf-conform exact compares it, and them, with the oracle. */
+#define GENERIC zfi_kernels_of(ZFI_ISA_GENERIC)
+
+/* Every table of this build and CPU, one after the other: for (EACH_TABLE(table)) ... */
 const zfi_kernels_t *next_table(const zfi_kernels_t *table);
-#define EACH_TABLE_FROM(table, first)                                                                                  \
-    const zfi_kernels_t *table = first;                                                                                \
+#define EACH_TABLE(table)                                                                                              \
+    const zfi_kernels_t *table = GENERIC;                                                                              \
     table;                                                                                                             \
     table = next_table(table)
-#define EACH_TABLE(table) EACH_TABLE_FROM(table, next_table(zfi_kernels_ref()))
 
 float float_of(uint32_t bits);
 uint32_t bits_of(float x);

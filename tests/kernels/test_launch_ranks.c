@@ -25,12 +25,12 @@ static void try_all(trial_fn trial) {
 
 static float widen_one(const void *array, zfi_dtype_t dtype, uint64_t i) {
     float x;
-    zfi_kernels_ref()->widen(&x, (const char *)array + i * zfi_dtype_nbytes(dtype), dtype, 1);
+    GENERIC->widen(&x, (const char *)array + i * zfi_dtype_nbytes(dtype), dtype, 1);
     return x;
 }
 
 static void narrow_one(void *array, zfi_dtype_t dtype, uint64_t i, float x) {
-    zfi_kernels_ref()->narrow((char *)array + i * zfi_dtype_nbytes(dtype), dtype, &x, 1);
+    GENERIC->narrow((char *)array + i * zfi_dtype_nbytes(dtype), dtype, &x, 1);
 }
 
 /* n elements and one more of guard bytes. */

@@ -264,7 +264,7 @@ def self_test():
         "header abi/include/zf/b.h": {"abi/include/zf/b.h": "#define A \\\n    1\n"},
         "serial tests/kernels/a.c: starts a thread": {"tests/kernels/a.c": "pthread_create(&t, 0, f, 0);\n"},
         "serial conformance/oracle/a.c: starts a thread": {"conformance/oracle/a.c": "# pragma omp parallel\n"},
-        "rule kernels/ref/r.c: names an update rule, and CONTRIBUTING.md does not list it": {"kernels/ref/r.c": "static void update_lion(void);\n"},
+        "rule kernels/cpu/r.c: names an update rule, and CONTRIBUTING.md does not list it": {"kernels/cpu/r.c": "static void update_lion(void);\n"},
         "rule plugin/plan/r.c: CONTRIBUTING.md lists it, and it names no update rule": {
             "plugin/plan/r.c": "",
             "CONTRIBUTING.md": "**An update rule.** It.\n\n| file | what |\n|---|---|\n| `plugin/plan/r.c`, `abi/CHANGELOG.md` | it |\n\n`plugin/x.c`\n"},
