@@ -12,7 +12,7 @@ import weakref
 from unittest import mock
 
 import support
-from support import HYPER, TorchTest, torch
+from support import HYPER, TorchTest, torch, values_of
 from test_torch_carried import VULKAN, setUpModule, tearDownModule  # noqa: F401
 
 import torchvulkan
@@ -255,7 +255,7 @@ class Lanes(TorchTest):
     def test_a_gradient_comes_into_a_place_that_is_free(self):
         self.assertTrue(self.run_with_late_values())
         with mock.patch.object(gradients.GradientFeed, "_is_free", lambda feed, i: True), \
-                mock.patch.object(gradients.GradientFeed, "_late", lambda feed, ids: []):
+                mock.patch.object(carried.Mirrors, "late", lambda mirrors, params: []):
             self.assertFalse(self.run_with_late_values(), "a place given to the next gradient before its value went up")
 
     def test_gradients_changed_after_their_hook(self):
@@ -281,6 +281,79 @@ class Lanes(TorchTest):
                 of[2].weight.data = of[2].weight.data.flip(0)
         for options in ({}, {"fetch": True}):
             self.check(edit=edit, **options)
+
+    def run_loop(self, seed):
+        """Steps of a trainer's loop drawn at random, with the same gradients on the CPU: whether each read of weights gives the same bits."""
+        draw = random.Random(seed)
+        options, is_late = {"fetch": draw.random() < 0.7, "clip_norm": draw.choice((0, 0.5))}, False
+        options.update(draw.choice(({}, {"overlap": False}, {"release_gradients": True})))
+        is_kept = not options.get("release_gradients")
+        here = model().to(VULKAN, draw.choice((torch.float32, torch.bfloat16)))
+        there = copy.deepcopy(here).cpu()
+        opt, plain = self.zenflow(here, model=here, **{**HYPER, **options}), self.zenflow(there, **{**HYPER, "clip_norm": options["clip_norm"]})
+
+        def on_both(act, *layers):
+            for of in (here, there):
+                act(of, *layers)
+
+        def synchronize():
+            opt.synchronize()
+            CURRENT.run()
+
+        def backward(of, k, grad, reads_in_forward):
+            grad, layer = grad.to(of[k].weight), of[k]
+            (layer(grad) if reads_in_forward else (layer.weight.clone() * grad).sum()).backward()
+
+        def swap(of):
+            """An average is evaluated: no trace."""
+            kept = values_of(of)
+            for p in of.parameters():
+                p.data.mul_(0.5)
+            with torch.no_grad():
+                of[1](torch.zeros_like(of[1].weight))
+                of[2](torch.zeros_like(of[2].weight))
+            for p, values in zip(of.parameters(), kept):
+                p.data.copy_(values)
+
+        def write(of, k, value):
+            if is_kept:
+                of[k].weight.data.view(-1)[:1].fill_(value)
+            else:  # what moves no version counter is seen when its gradient was given back
+                with torch.no_grad():
+                    of[k].weight.view(-1)[:1].fill_(value)
+
+        for step in range(8):
+            for k in draw.sample(range(len(here)), draw.choice((4, 5, 5, 5))):
+                on_both(backward, k, torch.randn(here[k].weight.shape, generator=torch.Generator().manual_seed(100 * step + k)), draw.random() < 0.8)
+            k, change = draw.randrange(len(here)), draw.choice((None, "gradient", "weight")) if is_kept else None
+            if change == "gradient" and here[k].weight.grad is not None:
+                on_both(lambda of, k: of[k].weight.grad.data.neg_(), k)
+            elif change == "weight":
+                synchronize()
+                on_both(write, k, 0.25)
+            for each in (opt, plain):
+                each.step()
+                each.zero_grad()
+            change, k = draw.choice(("small", "small", "any", "swap", "read", None)), draw.randrange(len(here))
+            if change == "small" and is_kept:  # an element of a small one counts, though its update is not there yet
+                is_late = True
+                on_both(write, draw.choice((1, 3, 4)), 0.5)
+            elif change in ("small", "any"):
+                synchronize()
+                on_both(write, k, 0.75)
+            elif change == "swap" and is_kept:
+                synchronize()
+                on_both(swap)
+            if not is_late and (change == "read" or step == 7):
+                synchronize()
+                if not all(torch.equal(p.detach().cpu(), q) for p, q in zip(here.parameters(), there.parameters())):
+                    return False
+            is_late = False
+        return all(torch.equal(mine, theirs) for mine, theirs in zip(opt.export().values(), plain.export().values())) or change is not None
+
+    def test_loops(self):
+        for seed in range(24):
+            self.assertTrue(self.run_loop(seed), seed)
 
     def test_small_ones_travel_together(self):
         """600 of two types, beside a large one: a copy of each pack down and up, a digest of each where it is compared."""

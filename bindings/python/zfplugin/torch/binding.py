@@ -34,7 +34,7 @@ class Binding:
 
     def __init__(self, instance, groups, names, *, rule, model, table_options, feed_options, fetcher, handles, log):
         self.instance, self.names, self.fetcher, self.log, self._rule = instance, names, fetcher, log, rule
-        self._model, self._table_options = model, {**table_options, "mirrors": Mirrors()}
+        self._model, self._table_options = model, {**table_options, "mirrors": Mirrors(fetcher)}
         self.n_flushed_steps = 0
         self._has_said_changed = False
         self._at_rest = set()  # frozen ones whose updates have all arrived
@@ -164,8 +164,12 @@ class Binding:
 
     def _begin_step(self):
         """The first gradient of a step is about to be delivered: it is expected to be as param_groups say now, and as the last one was
-        otherwise."""
-        self.table.turn(self.groups)
+        otherwise. Where gradients are given back, what a version counter tells was written since the last one is taken in before."""
+        table = self.table
+        if self.feed.is_releasing and table.carries and not table.has_moved(table.ids) and (
+                table.mirrors.are_touched(table.trained) or any(map(table.mirrors.may_be_edited, table.trained))):
+            self._announce(table.find_edited(table.ids))
+        table.turn(self.groups)
         hyper_groups.write(self.groups, self._hyper_words, GROUP_WORDS)
         self._expected.clip_norm = self._args.clip_norm
         self.instance.call(self.instance.table.announce, C.byref(self._expected), doing="announce")

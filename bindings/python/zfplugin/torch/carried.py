@@ -42,7 +42,7 @@ class _Mirror:
     def __init__(self, host):
         self.host, self.of, self.key = host, [], None
         self.is_edited = False             # it may have what others wrote
-        self.is_taken = False              # it has a gradient, or had one that was dropped
+        self.is_taken = False              # it has a gradient, is about to get one, or had one that was dropped
         self.shown = None                  # of a small one that carries: what the device has
         self.version = self.pack = None    # of the device's values when both were the same
 
@@ -91,12 +91,12 @@ class Load(Pack):
 class Mirrors:
     """The mirrors of one optimizer's parameters, over all its tables."""
 
-    def __init__(self):
+    def __init__(self, fetcher=None):
+        self.fetcher = fetcher  # of values that go up when they are fetched
         self.carry = False  # gradients come into the mirrors
         self.lose = None    # called with parameters whose gradients make room for values in the mirrors: they are sent again
         self.newest = None  # gives a parameter's values as the plugin has them
         self.digests = None  # gives digests of tensors in host memory
-        self.fetcher = None  # of values that go up when they are fetched
         self._mirrors = {}  # {id(parameter): _Mirror}
         self._at = {}       # {where it lies on the device: _Mirror}
         self._places = {}   # {id(parameter): memory in which its gradient comes}, of large ones whose mirrors do not carry
@@ -193,39 +193,39 @@ class Mirrors:
         """These are bound; the mirrors of others go, and of those that lie on the CPU now."""
         kept, self._spare = {id(p) for p in params if is_carried(cut.local(p))}, {}
         fresh, self._fresh = self._fresh, []
-        self._note([(cut.local(param), mirror) for param, mirror in fresh if self._mirrors.get(id(param)) is mirror])
+        self._note([(cut.local(param), mirror, mirror.host) for param, mirror in fresh if self._mirrors.get(id(param)) is mirror])
         for mirror in list(self._mirrors.values()):
             for p in [p for p in mirror.of if id(p) not in kept]:
                 self._leave(p)
 
     # ---- values ------------------------------------------------------------------------------------------------------
 
-    def _packs(self, pairs):
-        """{lane: packs} of [(this process's part, its mirror)]."""
-        packer, found = Packer(), {}
-        for items in (*(items for pair in pairs for items in packer.add(pair[0], pair)), *packer.rest()):
-            pack = Pack([p for p, _ in items], [mirror.host for _, mirror in items])
-            for _, mirror in items:
+    def _packs(self, found):
+        """{lane: packs} of [(this process's part, its mirror, its values in host memory)]."""
+        packer, packs = Packer(), {}
+        for items in (*(items for item in found for items in packer.add(item[0], item)), *packer.rest()):
+            pack = Pack([p for p, *_ in items], [values for *_, values in items])
+            for _, mirror, _ in items:
                 mirror.pack = pack
-            found.setdefault(self.lane(items[0][0].device), []).append(pack)
-        return found
+            packs.setdefault(self.lane(items[0][0].device), []).append(pack)
+        return packs
 
-    def _note(self, pairs):
-        """[(this process's part, its mirror)] that have the same values."""
-        for lane, packs in self._packs(sorted(pairs, key=lambda pair: is_small(pair[0]))).items():
+    def _note(self, found):
+        """[(this process's part, its mirror, its values in host memory)]: what the device has."""
+        for lane, packs in self._packs(sorted(found, key=lambda item: is_small(item[0]))).items():
             for pack in packs:
                 lane.remember(pack)
-        for p, mirror in pairs:
-            mirror.version = p._version
-        self._remember_small(mirror for _, mirror in pairs)
+        self._say_shown(found)
 
-    def _remember_small(self, mirrors):
-        """The device is given, or has, what is in these mirrors."""
-        small = [mirror for mirror in mirrors if self.carry and is_small(mirror.host)]
-        for mirror in small:
+    def _say_shown(self, found):
+        """The device has these values, or is given them: [(this process's part, its mirror, its values in host memory)]."""
+        for p, mirror, _ in found:
+            mirror.version = p._version
+        small = [(mirror, values) for _, mirror, values in found if self.carry and self.fetcher is not None and is_small(values)]
+        for mirror, _ in small:
             mirror.shown = torch.empty_like(mirror.host) if mirror.shown is None else mirror.shown
         if small:
-            torch._foreach_copy_([mirror.shown for mirror in small], [mirror.host for mirror in small])
+            torch._foreach_copy_([mirror.shown for mirror, _ in small], [values for _, values in small])
 
     def _by_lane(self, pairs):
         found = {}
@@ -239,48 +239,34 @@ class Mirrors:
         self.follow()
         found = {id(p): (p, self._of(param, p)) for param, p in ((param, cut.local(param)) for param in params) if is_carried(p)}
         for lane, pairs in self._by_lane(found.values()):
-            edited = [(p, mirror) for p, mirror in pairs if mirror.version != p._version]
             lane.settle()
-            edited = self._edited(lane, pairs, {id(mirror.pack) for _, mirror in edited})
-            for p, mirror in edited:
-                if self._is_on_record(mirror) and not self._is_as_shown(lane, p, mirror):
-                    self._take_written(p, mirror)
-            edited = [(p, mirror) for p, mirror in edited if not self._is_on_record(mirror)]
-            for p, mirror in edited:
-                values, were = p.detach().cpu(), self.newest(mirror.of[0]) if mirror.is_taken else mirror.host
-                if torch.equal(words_of(values), words_of(were)):
-                    continue
-                if mirror.is_taken:
-                    self.lose(mirror.of)
-                    mirror.is_taken = False
-                mirror.host.copy_(values)
-                mirror.is_edited = True
-            self._note(edited)
+            edited = self._edited(lane, pairs, {id(mirror.pack) for p, mirror in pairs if mirror.version != p._version})
+            found = [(p, mirror, p.detach().cpu()) for p, mirror in edited]
+            for _, mirror, values in found:
+                self._take_in(lane, mirror, values)
+            self._note(found)
 
-    def _is_on_record(self, mirror):
-        """With fetch=True: whether it is known what the device has, of small ones, or its values did not go up since the step: then
-        the device has those of before."""
-        return self.carry and self.fetcher is not None and not mirror.is_taken and (
-            mirror.shown is not None or any(self.fetcher.table.numbers[id(param)] in self.fetcher.late for param in mirror.of))
-
-    @staticmethod
-    def _is_as_shown(lane, p, mirror):
-        """Whether nobody wrote it on the device."""
-        if mirror.shown is None:
-            return lane.are_same([mirror.pack])[0]
-        return torch.equal(words_of(p.detach().cpu()), words_of(mirror.shown))
-
-    def _take_written(self, p, mirror):
-        """The elements that others wrote; the others have the update."""
-        number = self.fetcher.table.numbers[id(mirror.of[0])]
-        if mirror.shown is None:
-            name = self.fetcher.table.names[number]
-            raise errors.StateError(f'"{name}" was written before its update was there: with fetch=True call opt.synchronize() before you write weights')
-        self.fetcher.instance.fetch([number])  # a worker may still write there
-        values, shown, host = (words_of(t) for t in (p.detach().cpu(), mirror.shown, mirror.host))
-        host.copy_(torch.where(values == shown, host, values))
-        shown.copy_(values)
-        mirror.is_edited, mirror.version = True, p._version
+    def _take_in(self, lane, mirror, values):
+        """The elements of values, which the device has, that others wrote; the other elements have every update."""
+        is_late = bool(self.late(mirror.of))
+        if is_late and mirror.shown is None:  # the device has values of before
+            if lane.are_same([mirror.pack])[0]:
+                return
+            raise errors.StateError(f'"{self.fetcher.table.names[self.late(mirror.of)[0]]}" was written before its update was there: with fetch=True call '
+                                    "opt.synchronize() before you write weights")
+        was = mirror.shown if mirror.shown is not None else self.newest(mirror.of[0]) if mirror.is_taken else mirror.host
+        if torch.equal(words_of(values), words_of(was)):
+            return
+        if mirror.is_taken:
+            self.lose(mirror.of)
+            mirror.is_taken = False
+            mirror.host.copy_(values)
+        else:
+            if is_late:
+                self.fetcher.instance.fetch(self.late(mirror.of))  # a worker may still write there
+            host, values, was = words_of(mirror.host), words_of(values), words_of(was)
+            host.copy_(torch.where(values == was, host, values))
+        mirror.is_edited = True
 
     @staticmethod
     def _edited(lane, pairs, edited):
@@ -311,6 +297,10 @@ class Mirrors:
         for mirror in filter(None, (self._mirrors.get(id(param)) for param in params)):
             mirror.is_taken = False
 
+    def late(self, params):
+        """Ids of those of params whose values wait in their mirrors until they are fetched."""
+        return self.fetcher.late_of(params) if self.carry and self.fetcher is not None else []
+
     def settle(self):
         """Waits until what goes up has left the mirrors."""
         for lane in self._lanes.values():
@@ -325,14 +315,11 @@ class Mirrors:
     def push(self, params):
         """Starts to bring the mirrors of these to the device. The trainer calls follow() before it reads there."""
         found = {id(m): m for m in filter(None, (self._mirrors.get(id(param)) for param in params))}.values()
-        written = [(cut.local(mirror.of[0]), mirror) for mirror in found if not mirror.is_taken]
+        written = [(cut.local(mirror.of[0]), mirror, mirror.host) for mirror in found if not mirror.is_taken]
         for lane, packs in self._packs(written).items():
             event = lane.copy_up(packs)
             self._going_up += [(lane, pack, event) for pack in packs]
-        for p, mirror in written:
-            mirror.version = p._version
-        if self.fetcher is not None:
-            self._remember_small(mirror for _, mirror in written)
+        self._say_shown(written)
 
     @with_versions
     def follow(self, params=None):
@@ -355,11 +342,14 @@ class Mirrors:
 
     # ---- gradients ---------------------------------------------------------------------------------------------------
 
+    def take(self, param):
+        """A gradient of this is on its way."""
+        if self.carry:
+            self._mirrors[id(param)].is_taken = True
+
     @with_versions
     def send(self, params, grads, place, is_compared):
         """A Load of gradients that can be a Pack. place: of a small one that was sent since free(), else None."""
-        for param in params if self.carry else ():
-            self._mirrors[id(param)].is_taken = True
         if not is_small(grads[0]):
             place = self._mirrors[id(params[0])].host if self.carry else self._places[id(params[0])]
         return Load(self.lane(grads[0].device), grads, place, is_compared)

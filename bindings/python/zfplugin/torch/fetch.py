@@ -45,7 +45,7 @@ class Fetcher:
     def bind(self, instance, table):
         numbers = {id(table.params[i]): i for i in table.ids}
         self.instance, self.table, self.late, self.ahead = instance, table, set(), None
-        instance.before_rest, table.mirrors.fetcher = self.fetch_all, self
+        instance.before_rest = self.fetch_all
         self.ids = [tuple(numbers[id(p)] for p in ref().parameters(recurse=False) if id(p) in numbers)
                     if ref() is not None else () for ref in self.modules]
         self.waits_for_fetch = instance.stats().get("publish_lag", 0) == 0  # else values come with steps alone
@@ -117,11 +117,19 @@ class Fetcher:
             self.edited = set(table.find_edited([i for i in table.ids if not table.is_gone(i)]))
         return self.edited.intersection(ids)
 
+    def late_of(self, params):
+        """Ids of those of params that were not fetched since the step."""
+        numbers = self.table.numbers if self.late else {}
+        return [numbers[id(param)] for param in params if numbers.get(id(param)) in self.late]
+
     def fetch_all(self):
         """For a reader of weights elsewhere, and before the instance comes to rest, which brings all that is late. What others
         wrote is left as it is, and its masters have all updates."""
         table, self.edited = self.table, None
-        if not self.late or self.instance.is_closed:
+        if self.instance.is_closed:
+            return
+        table.follow(table.ids)  # what was started ahead, for modules that were not called
+        if not self.late:
             return
         if table.has_moved(table.ids):
             table.relocate()

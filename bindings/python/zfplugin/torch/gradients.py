@@ -167,13 +167,15 @@ class GradientFeed:
     def on_gradient(self, i, param):
         """Autograd has added to param.grad. Never raises: what is wrong is said by step(), where it can be handled."""
         with self.lock:
-            of = self.gradients[i]
-            of.fired += 1
-            if of.expected != NEVER and (self.is_releasing or self.is_shipping and of.fired == of.expected) and not self.instance.is_closed:
-                try:
+            of, is_releasing = self.gradients[i], self.is_releasing and not self.instance.is_closed
+            try:
+                if is_releasing:
+                    self._say_first()
+                of.fired += 1
+                if of.expected != NEVER and (is_releasing or self.is_shipping and of.fired == of.expected) and not self.instance.is_closed:
                     self._give(i, param)
-                except Exception as problem:  # noqa: BLE001
-                    self.problem = problem
+            except Exception as problem:  # noqa: BLE001
+                self.problem = problem
 
     @whole
     def _give(self, i, param):
@@ -194,15 +196,11 @@ class GradientFeed:
 
     def _is_free(self, i):
         """Whether no value stands in the gradient's place that did not go up yet, or that others wrote."""
-        table = self.table
-        return not table.carries or not (self._late([i]) or table.mirrors.may_be_edited(table.params[i]))
-
-    def _late(self, ids):
-        fetcher = self.table.mirrors.fetcher
-        return [i for i in ids if i in fetcher.late] if self.table.carries and fetcher is not None else []
+        table, param = self.table, self.table.params[i]
+        return not table.carries or not (table.mirrors.late([param]) or table.mirrors.may_be_edited(param))
 
     def _fetch_late(self, ids):
-        late = self._late(ids)
+        late = self.table.mirrors.late(self.table.params[i] for i in ids)
         if late:
             self.table.mirrors.fetcher.fetch(late)
 
@@ -217,7 +215,6 @@ class GradientFeed:
                                     "step() after a move")
         is_last = of.fired == self.fixed_count
         self._fetch_late([i])
-        self._say_first()
         if i in self.table.turned:
             param.grad.neg_()
         self._begin(i, param.grad, _PART | (_abi.GRAD_LAST if is_last else _abi.GRAD_MORE))
@@ -253,6 +250,7 @@ class GradientFeed:
             self._release_all()
         item = i, flags | (_abi.GRAD_REPLACE if self.gradients[i].held is not None else 0), grad
         self._note(i, grad)
+        self.table.mirrors.take(self.table.params[i])
         self._send(self.packer.add(grad, item) if self.gradients[i].load is None else [[item]])
         self.being_read.add(i)
         self._arrive()
@@ -349,10 +347,7 @@ class GradientFeed:
 
     def lose(self, ids):
         """Gradients of these make room for values, and are sent again at step(). Nothing is being read afterwards."""
-        gone = [self.table.names[i] for i in ids if self.is_releasing and self.gradients[i].fired]
-        if gone:
-            raise errors.StateError(f'release_gradients=True: "{gone[0]}" was written, moved or bound again between backward and step(), and its '
-                                    "gradient was given back: do that after step()")
+        self._refuse_given_back(ids)
         self._arrive(is_all=True)
         self._ship()
         with self.instance.unfetched():
@@ -521,11 +516,15 @@ class GradientFeed:
     def forget(self, ids):
         """The plugin dropped what was delivered of these (params_changed)."""
         self._ship()
+        self._refuse_given_back(ids)
+        self._discount(i for i in ids if self.gradients[i].held is not None)
+
+    def _refuse_given_back(self, ids):
         gone = [self.table.names[i] for i in ids if self.is_releasing and self.gradients[i].fired]
         if gone:
-            raise errors.StateError(f'release_gradients=True: "{gone[0]}" was written between backward and step(), and its gradient was given '
-                                    "back: write weights after step()")
-        self._discount(i for i in ids if self.gradients[i].held is not None)
+            raise errors.StateError(f'release_gradients=True: "{gone[0]}" was written, moved or bound again between backward and step(), or on a device '
+                                    "through .data before backward, and its gradient was given back: do that after step(), and call flush() "
+                                    "before the next backward")
 
     def end_step(self):
         """The step is done and reported, or the fence waited for: nothing is being read any more, or nothing by the time that
