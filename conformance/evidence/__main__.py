@@ -3,9 +3,10 @@
 
 Builds build/release of the commit that lies here, trains what is not kept yet, judges it, and writes docs/accuracy.md (between its
 marks), a JSON file for each table and the pictures, conformance/results/accuracy-*. The commit stands in each of them; a tree that
-differs from its commit is refused. Stopped, the same command goes on where it was: a finished run is kept in --out under a hash of
-engine, trainer, data and settings as they were built, so that a run of another build never counts. A row whose runs are not all
-there is said not to be measured on this commit. A row that fails is told, and the others go on.
+differs from its commit is refused. With rows named, only their tables are written: the others keep what an earlier commit gave.
+Stopped, the same command goes on where it was: a finished run is kept in --out under a hash of engine, trainer, data and settings as
+they were built, so that a run of another build never counts. A row of a written table whose runs are not all there is said not to be
+measured on this commit. A row that fails is told, and the others go on.
 
 Exit status: 0 all figures are there and hold, 1 one does not, or a run failed, 2 something could not run, 3 not all is measured or decided.
 """
@@ -100,7 +101,7 @@ def main(argv) -> int:
     def write_pages() -> int:
         if commit() != at:
             refuse(f"the tree is no longer {at}: nothing is written")
-        return pages.write(TREE, at, every)
+        return pages.write(TREE, at, every, [t for t in pages.TABLES if not a.rows or t in {r.table for r in every if r.name in a.rows}])
 
     chosen = [row for row in every if not row.problem and (not a.rows or row.name in a.rows)]
     status = 0 if a.kept else train(chosen, a, write_pages)

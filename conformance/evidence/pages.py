@@ -57,7 +57,7 @@ def tasks(found) -> tuple[str, bool | None]:
     ((row, f),) = found
     columns = [{c["cell"]: c for c in s["cells"]} for s in f["settings"]]
     lines = [[c["what"], c["trained_by"], f"{c['steps']} x {c['batch']}", f"{c['lr']:g}", c["seeds"], f"{c['adamw_loss']:.3f}",
-              *(percent(own[c["name"]]["mean"]) for own in columns)] for c in f["cells"]]
+              *(percent(own[c["name"]]["mean"]) if c["name"] in own else "" for own in columns)] for c in f["cells"]]
     lines.append(["**mean, worst**", "", "", "", "", "", *(f"{percent(s['mean'])}, {percent(s['worst'])}" for s in f["settings"])])
     bars = [f"{s['verdict']} ({100 * f['bars'][s['bar']]['mean']:g}, {100 * f['bars'][s['bar']]['worst']:g})" if s["bar"] else ""
             for s in f["settings"]]
@@ -74,7 +74,7 @@ def peers(found) -> tuple[str, bool | None]:
     return f"{row.what}:\n\n" + table(("optimizer", f"{f['metric']} x 100, by seed", "mean", "loss, last quarter"), lines), True
 
 
-TABLES = {"glue": glue, "tasks": tasks, "peers": peers, "settings": tasks}
+TABLES = {"glue": glue, "tasks": tasks, "moments": tasks, "peers": peers, "settings": tasks}
 
 
 # ---- pictures: titles of panels with their curves -------------------------------------------------------------------------------------------
@@ -126,12 +126,12 @@ def section(name: str, own, at: str, results) -> tuple[str, bool | None]:
     return text, None if lacking and holds else holds
 
 
-def write(tree, at: str, every) -> int:
-    """Writes all; the exit status that it comes to: 0 all holds, 1 something does not, 3 not all is decided."""
+def write(tree, at: str, every, tables) -> int:
+    """Writes these tables; the exit status that it comes to: 0 all holds, 1 something does not, 3 not all is decided."""
     page, results = tree / "docs" / "accuracy.md", tree / "conformance" / "results"
     old, statuses = page.read_text(encoding="utf-8"), []
     text = old
-    for name in TABLES:
+    for name in tables:
         own, holds = section(name, [row for row in every if row.table == name], at, results)
         begin, end = MARK.format(name), MARK.format(f"end of {name}")
         text, n = re.subn(re.escape(begin) + ".*?" + re.escape(end), lambda _: f"{begin}\n{own.strip()}\n\n{end}", text, flags=re.DOTALL)

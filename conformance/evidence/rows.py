@@ -90,7 +90,7 @@ class Tasks(Row):
         made_with = command.programs(place, self.cells)
         self.plugin = digest(made_with.plugin)[:12]
         self.plan_of = {(c.name, s.name, seed): command.run_of(c, s, seed, made_with)
-                        for seed in self.seeds for c in self.cells for s in self.settings}
+                        for seed in self.seeds for c in self.cells for s in self.settings if s.trains(c)}
         return list(self.plan_of.values())
 
     def judged(self, kept) -> dict:
@@ -112,6 +112,7 @@ MEASURED = (
     Glue("mrpc-torch", "glue", "MRPC, 230 steps of 16 rows, pretrained", 100, TORCH + SIX + "mrpc"),
     Glue("sst2-torch", "glue", "SST-2, 200 steps of 16 rows, pretrained", 80, TORCH + SIX + SST2),
     Tasks("tasks", "unlike tasks, three families of models among them", 16, "exact,windows,noise", 2),
+    Tasks("moments", "small moments", 16, "moments", 2),
     Glue("peers", "peers", "SST-2, 200 steps of 16 rows, pretrained", 150,
          TORCH + "--deepspeed --exact-seeds 3 --seeds 3 --task " + SST2),
     Tasks("settings", "other settings", 16, "s2-lag1-auto,s4-lag0-auto,s1-lag1-auto", 2),

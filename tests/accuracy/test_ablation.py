@@ -27,6 +27,8 @@ class Names(unittest.TestCase):
         self.assertEqual(plan.setting("windows").overrides, ("zenflow.mode=windows",))
         noise = plan.setting("adamw-x1.5")
         self.assertEqual((noise.rate_factor, noise.is_plugin), (1.5, False))
+        self.assertEqual(plan.setting("int8").overrides, ("host.moments_dtype=int8",))
+        self.assertEqual([c.name for c in plan.cells("all") if plan.setting("torchao").trains(c)], ["gpt", "llama", "gpt-4e-3"])
 
     def test_groups_and_lists(self):
         names = [s.name for s in plan.settings("core,s4-lag0-auto,noise")]

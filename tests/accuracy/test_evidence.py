@@ -78,6 +78,10 @@ class Evidence(StandIn):
         self.assertNotEqual(status, 0)  # the other rows are not there
         self.assertRegex(self.page(), rf"Commit {at}\.\n\n\|.*\n.*\n\| SST-2, .* \| reference trainer \| 12 \| 86\.50 .*\| PASS \|")
         self.assertRegex(self.page(), rf"Not measured on commit {at}: MRPC, 230 steps of 32 rows, pretrained.*, CoLA, .*\(PyTorch\)")
+        self.assertEqual(self.page().count("Not measured on commit"), 5)  # --kept wrote all
+        shutil.copy(ROOT / "docs" / "accuracy.md", self.tree / "docs")
+        self.start()
+        self.assertEqual(self.page().count("Not measured on commit"), 1)  # a row's name writes its table alone
         kept = json.loads((self.tree / "conformance" / "results" / "accuracy-glue.json").read_text())
         self.assertEqual((kept["commit"], [row["row"] for row in kept["rows"]]), (at, ["sst2"]))
         self.assertNotIn(str(self.root), json.dumps(kept) + self.page())

@@ -66,7 +66,7 @@ def programs(args, cells) -> Programs:
 def run_of(cell, setting, seed: int, p: Programs) -> Run:
     """One run: what it is told, and all that decides its result."""
     cell = dataclasses.replace(cell, lr=cell.lr * setting.rate_factor)
-    told = [*cell.arguments(), "--seed", str(seed), "--optimizer", "plugin" if setting.is_plugin else "adamw"]
+    told = [*cell.arguments(), "--seed", str(seed), "--optimizer", setting.optimizer]
     for override in (*setting.overrides, *THREADS) if setting.is_plugin else ():
         told += ["--set", override]
     own = p.files[cell.task, cell.is_pretrained]
@@ -95,7 +95,8 @@ def main(argv) -> int:
     must = plan.settings(args.must) if args.must else []
     settings = list(dict.fromkeys([plan.ADAMW, *must, *plan.settings(args.settings)]))
     made_with, seeds = programs(args, cells), range(1, args.seeds + 1)
-    plan_of = {(c.name, s.name, seed): run_of(c, s, seed, made_with) for seed in seeds for s in settings for c in cells}
+    plan_of = {(c.name, s.name, seed): run_of(c, s, seed, made_with) for seed in seeds for s in settings for c in cells
+               if s.trains(c)}
     with progress.Line("zf-conform ablation") as line:
         kept = runs.make(list(plan_of.values()), args.out, args.jobs, line, goes_on=True, is_kept_only=args.kept)
     done = {job: kept[run] for job, run in plan_of.items() if run in kept}

@@ -7,7 +7,7 @@ import math
 import statistics
 
 from ..runs import last_quarter
-from .plan import ADAMW, LANGUAGE, Cell, Setting
+from .plan import ADAMW, LANGUAGE, MOMENTS, Cell, Setting
 
 # Hosts that fetch a parameter before they read it take lag 0; the others take lag 1. Shares of AdamW's loss.
 BARS = {"fetches": {"mean": 0.005, "worst": 0.02}, "does not fetch": {"mean": 0.01, "worst": 0.04}}
@@ -22,7 +22,7 @@ def bar_of(setting: Setting) -> str:
     """Which hosts a setting is for; "": no bar is for it."""
     lag = [o for o in setting.overrides if o.startswith("zenflow.publish_lag=")]
     if not setting.is_plugin or not lag:
-        return "fetches" if setting.name in ("windows", "exact") else ""
+        return "fetches" if setting.name in ("windows", "exact", *MOMENTS) else ""
     return "fetches" if lag[0].endswith("=0") else "does not fetch"
 
 

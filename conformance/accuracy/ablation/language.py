@@ -28,10 +28,24 @@ FAMILIES = {
 }
 
 
+def bitsandbytes(own, lr: float):
+    import bitsandbytes.optim
+
+    return bitsandbytes.optim.AdamW8bit(own, lr=lr)
+
+
+def torchao(own, lr: float):
+    import torchao.optim
+
+    return torchao.optim.AdamW8bit(own, lr=lr)
+
+
+OPTIMIZERS = {"adamw": torch.optim.AdamW, "bitsandbytes": bitsandbytes, "torchao": torchao}
+
+
 def make_optimizer(args, model, s: Settings):
-    if args.optimizer == "adamw":
-        return torch.optim.AdamW(groups(model, s.weight_decay), lr=s.lr)
-    return make_zenflow(model, s, args.plugin, args.set)
+    make = OPTIMIZERS.get(args.optimizer)
+    return make(groups(model, s.weight_decay), lr=s.lr) if make else make_zenflow(model, s, args.plugin, args.set)
 
 
 def train(args) -> dict:
@@ -57,7 +71,7 @@ def main(argv=None) -> int:
     p = argparse.ArgumentParser(prog="python3 -m zfplugin.accuracy.ablation.language", description=__doc__.split("\n")[0])
     p.add_argument("--family", choices=FAMILIES, default="gpt")
     p.add_argument("--data", required=True, help="a text file")
-    p.add_argument("--optimizer", choices=("adamw", "plugin"), default="adamw")
+    p.add_argument("--optimizer", choices=("plugin", *OPTIMIZERS), default="adamw")
     p.add_argument("--plugin", help="libzfplugin.so")
     p.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     p.add_argument("--seed", type=int, default=1)

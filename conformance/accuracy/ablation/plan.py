@@ -55,22 +55,32 @@ CELLS = {c.name: c for c in (
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A configuration of the plugin, or AdamW at another rate."""
+    """A configuration of the plugin, AdamW at another rate, or an optimizer of another library."""
 
     name: str
     overrides: tuple[str, ...] = ()  # "section.key=value"
     rate_factor: float = 1.0  # AdamW alone: on the peak rate
-    is_plugin: bool = True
+    optimizer: str = "plugin"  # one of language.OPTIMIZERS
+
+    @property
+    def is_plugin(self) -> bool:
+        return self.optimizer == "plugin"
+
+    def trains(self, cell: Cell) -> bool:
+        return cell.task in LANGUAGE or self.optimizer in ("plugin", "adamw")
 
 
-ADAMW = Setting("adamw", is_plugin=False)
-OWN = {s.name: s for s in (ADAMW, *(Setting(mode, (f"zenflow.mode={mode}",)) for mode in ("exact", "windows")))}
+MOMENTS, OTHERS = ("bfloat16_stochastic", "int8_bfloat16", "int8"), ("bitsandbytes", "torchao")
+ADAMW = Setting("adamw", optimizer="adamw")
+OWN = {s.name: s for s in (ADAMW, *(Setting(mode, (f"zenflow.mode={mode}",)) for mode in ("exact", "windows")),
+                           *(Setting(m, (f"host.moments_dtype={m}",)) for m in MOMENTS), *(Setting(o, optimizer=o) for o in OTHERS))}
 
-GRAMMAR = "s<S>-lag<0|1>-<0|auto>[-k<topk_ratio>][-w<full_warm_up_rounds>], exact, windows, adamw or adamw-x<factor on the rate>"
+GRAMMAR = f"s<S>-lag<0|1>-<0|auto>[-k<topk_ratio>][-w<full_warm_up_rounds>], adamw-x<factor on the rate>, {', '.join(OWN)}"
 
 GROUPS = {
     "core": ("s4-lag0-auto", "s2-lag0-auto", "s4-lag1-auto", "s2-lag1-auto", "s1-lag1-auto", "s4-lag1-0"),
     "noise": ("adamw-x1.003",),
+    "moments": (*MOMENTS, *OTHERS),
 }
 
 
@@ -79,7 +89,7 @@ def setting(name: str) -> Setting:
     if name in OWN:
         return OWN[name]
     if found := re.fullmatch(r"adamw-x(\d+(?:\.\d+)?)", name):
-        return Setting(name, rate_factor=float(found[1]), is_plugin=False)
+        return Setting(name, rate_factor=float(found[1]), optimizer="adamw")
     found = re.fullmatch(r"s(\d+)-lag([01])-(auto|0)(?:-k(\d+(?:\.\d+)?))?(?:-w(\d+))?", name)
     if not found:
         raise CannotRun(f"setting {name!r}: need {GRAMMAR}, or a group: {', '.join(GROUPS)}")
