@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "exact_carried.h"
 #include "exact_change.h"
 #include "exact_wide_calls.h"
 #include "shard.h"
@@ -12,10 +13,11 @@ static void change_param(zx_run_t *run) {
     zx_case_t *c = run->c;
     uint32_t i = zx_below(&c->rng, c->n_params);
     int is_reset = zx_chance(&c->rng, 40);
-    if (!zx_is_trainable(&c->params[i]))
+    if (!zx_is_trainable(&c->params[i]) || c->params[i].away == ZX_LENT)
         return;
     void *values = zx_case_values(c, &c->params[i]);
     zx_run_fetch_to_write(run, i);
+    c->params[i].away = ZX_IN_PLACE;
     zx_host_overwrite(&run->host, i, &(zo_range_t){.id = i}, values, is_reset);
     zo_params_changed(run->oracle, &(zo_range_t){.id = i}, values, is_reset);
     free(values);
@@ -36,6 +38,7 @@ void zx_run_between(zx_run_t *run) {
     if (zx_chance(&c->rng, c->p_drain)) {
         zo_rest(run->oracle);
         zx_host_quiesce(&run->host, ZF_QUIESCE_DRAIN);
+        zx_run_check_counters(run);
         zx_run_look(run, 1);
     }
     zx_run_refuse_layers(run);
@@ -58,6 +61,8 @@ void zx_run_between(zx_run_t *run) {
     if (c->law == 5 && zx_chance(&c->rng, 40))
         zx_run_look(run, 0);
     zx_run_ask_point(run);
+    if (c->is_carrying)
+        zx_carried_point(run);
     if (!c->ranks) /* whose gradients may be on their way to each other */
         zx_run_release_point(run);
     zx_run_rebind_point(run, 1);

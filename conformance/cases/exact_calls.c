@@ -85,6 +85,8 @@ int zx_host_adopt(zx_host_t *h, const uint32_t *params, uint32_t n) {
 
 void zx_host_quiesce(zx_host_t *h, int32_t mode) {
     zf_quiesce_args_t args = {.struct_size = sizeof args, .mode = mode};
+    if (!h->c->ranks && zx_chance(&h->buffer_rng, 40))
+        args.deadline_ms = zx_between(&h->buffer_rng, 60000, 90000);
     if (!h->is_dry)
         zx_is_call_bad(h, mode == ZF_QUIESCE_DRAIN ? "quiesce(DRAIN)" : "quiesce(FLUSH)",
                        h->zf->quiesce(h->instance, &args, &h->err));

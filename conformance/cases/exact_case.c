@@ -148,6 +148,18 @@ static int prefers_exact(const zx_case_t *c) {
     return zx_chance(&r, 70);
 }
 
+/* mode = exact, which is the default, in further cases that no law makes special. Drawn apart. */
+static void draw_exact(zx_case_t *c) {
+    enum { STREAM = 5000 };
+    zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + STREAM, c->index + (c->n_params ? 1000003 : 0));
+    int is_drawn = zx_chance(&r, 35) && c->law != 1 && c->law != 6;
+    if (!is_drawn && !c->has_whole && !c->is_carrying)
+        return;
+    c->config.update_interval = 1;
+    c->config.publish_lag = c->config.is_interval_auto = c->config.is_mean = 0;
+    c->is_exact = 1;
+}
+
 /* Moments in runs ask for a case without selected channels. Drawn apart. */
 static void draw_runs(zx_case_t *c) {
     enum { STREAM = 4000 };
@@ -186,7 +198,10 @@ static void obey_law(zx_case_t *c) {
         c->config.predicts = 0;
     if (c->law == 1 || c->law == 6)
         c->p_changed = c->p_edit = 0;
-    c->config.is_exact = is_every_step(&c->config) && prefers_exact(c);
+    c->is_exact = 0;
+    if (c->is_alone)
+        draw_exact(c);
+    c->config.is_exact = c->is_exact || (is_every_step(&c->config) && prefers_exact(c));
     settle_moments(c);
     c->config.sees_edits = c->config.is_exact && !zx_device_is_gpu() && !zx_device_is_plain() && !c->ranks;
 }
@@ -336,18 +351,10 @@ static void tie(zx_case_t *c, zx_param_t *p) {
     p->decl = q->decl;
     p->flags = ZF_PARAM_TIED;
     p->decl.is_stateless = 1;
+    p->decl.is_carried = 0;
     p->tied_to = owner;
     p->array = q->array;
     p->initial = q->initial;
-}
-
-/* In one case of three as long as names may be, and with what JSON escapes. */
-static void name_param(const zx_case_t *c, zx_param_t *p, uint32_t number) {
-    static const char odd[] = "block \"\xc3\xa9\\/", last[] = "weight";
-    size_t n = (size_t)snprintf(p->name, sizeof p->name, "layer%u.", number);
-    while (c->index / 8 % 3 == 1 && n + sizeof odd + sizeof last < sizeof p->name)
-        n += (size_t)snprintf(p->name + n, sizeof p->name - n, "%s", odd);
-    snprintf(p->name + n, sizeof p->name - n, "%s", number % 3 ? last : "bias");
 }
 
 static void draw_param(zx_case_t *c, zx_size_t size) {
@@ -356,7 +363,7 @@ static void draw_param(zx_case_t *c, zx_size_t size) {
     zx_param_t *p = &c->params[c->n_params];
     memset(p, 0, sizeof *p);
 
-    name_param(c, p, number);
+    zx_case_name(c, p, number);
     if (number > 0 && size != ZX_BIG && size != ZX_RUNS && zx_chance(r, 6))
         tie(c, p);
     if (!p->array) {
@@ -370,8 +377,9 @@ static void draw_param(zx_case_t *c, zx_size_t size) {
             draw_runs_shape(c, &p->decl);
         p->decl.group = zx_below(r, c->n_groups);
         p->decl.is_stateless = (p->flags & ZF_PARAM_FROZEN) != 0;
+        zx_case_settle_param(c, p);
         p->array = zx_alloc(sizeof *p->array);
-        zx_array_init(p->array, r, &p->decl, p->decl.dtype, zx_chance(r, 25));
+        zx_array_init(p->array, r, &p->decl, p->decl.dtype, zx_chance(r, 25) && !zx_case_is_contiguous(c, p));
         p->initial = zx_case_values(c, p);
         zx_array_write(p->array, p->initial);
         p->decl.visible = p->initial;
@@ -445,15 +453,16 @@ static void draw_params(zx_case_t *c, int is_big) {
         draw_param(c, ZX_RUNS);
 }
 
-void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t threads, int has_queue) {
+void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t threads, int has) {
     memset(c, 0, sizeof *c);
+    c->is_alone = (has & ZX_IS_ALONE) != 0;
     c->seed = seed;
     c->law = law;
     c->index = index;
     c->rng = zx_rng(seed, (uint64_t)law, index);
     int is_big = zx_below(&c->rng, 12) == 0;
     draw_config(c);
-    draw_manners(c, has_queue);
+    draw_manners(c, has & ZX_HAS_QUEUE);
     c->config.can_fetch = c->mode % 2;
     obey_law(c);
     if (threads)
@@ -462,6 +471,7 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
         c->threads = 0;
     draw_changes(c);
     draw_runs(c);
+    zx_rule_draw(c, has);
     if (!is_big && !c->is_some)
         zx_wide_config(c);
     write_config(c);

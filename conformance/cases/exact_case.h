@@ -5,6 +5,7 @@
 #include "exact_array.h"
 #include "exact_rng.h"
 #include "oracle/oracle.h"
+#include "zf/ext/draft/matrix.h"
 #include "zf/plugin.h"
 
 /* exact_rule.c: rules of the host's, for ZF_RULE_CALLBACK. Element i of case c's rule; and the same through the ABI,
@@ -12,10 +13,12 @@
 typedef struct zx_rule {
     zf_rule_callback_t callback; /* n_moments, name, ctx = this, update */
     uint32_t group;
+    int is_whole; /* its matrices are updated whole, by zx_case_t's rules */
     _Atomic uint32_t n_bad_calls;
     _Atomic int is_slow; /* the next call takes some milliseconds */
 } zx_rule_t;
 void zx_rule_init(zx_rule_t *rule, uint32_t n_moments, uint32_t group);
+void zx_rule_whole(void *ctx, const zo_whole_t *update);
 void zx_rule_element(void *ctx, uint64_t number, float *w, float *m, float *v, float g, const zo_hyper_t *h,
                      uint64_t n);
 
@@ -33,6 +36,10 @@ typedef enum zx_mode {
 
 typedef enum { ZX_PLAIN_GRADS = 0, ZX_INTEGERS, ZX_SPARSE, ZX_TINY_GRADS, ZX_N_STYLES } zx_style_t;
 
+/* Memory that carries has the value that the host reads, or not: its gradient was delivered; a fetch has to bring it;
+ * the host's own, with anything in it. */
+typedef enum { ZX_IN_PLACE = 0, ZX_LENT, ZX_UNFETCHED, ZX_SPOILT } zx_away_t;
+
 typedef struct zx_param {
     char name[256];
     zo_decl_t decl;         /* decl.visible = initial */
@@ -43,6 +50,7 @@ typedef struct zx_param {
     unsigned char *initial; /* [elements], contiguous */
     zx_array_t *array;      /* what the model reads; a tied parameter has its owner's */
     int is_held;            /* exact_ask.c: since the host wrote it last */
+    zx_away_t away;         /* of memory that carries */
     int is_grad_strided;
     zx_style_t grad_style; /* how gradients are drawn */
     double grad_scale;
@@ -63,12 +71,16 @@ typedef struct zx_case {
     uint32_t threads;               /* 0: the key is left out, as users have it */
     char config_text[1400];
     zx_mode_t mode;
-    int has_runs;      /* moments in 8 bits, and a parameter that has some */
-    int is_ask;        /* on_overwrite */
-    int is_flushing;   /* the host's threads flush denormals when the instance is made */
-    int is_releasing;  /* the device's memory goes and comes back (exact_release.c) */
-    int is_rebound;    /* bind_params comes again in mid-run */
-    int is_async_read; /* host thread: deliveries may be read after grads_ready returns */
+    int has_whole; /* groups whose rule takes whole matrices: then these */
+    zf_matrix_rules_t whole;
+    int is_carrying;        /* ZF_PARAM_CARRIES, of all that are trained */
+    int has_runs;           /* moments in 8 bits, and a parameter that has some */
+    int is_ask;             /* on_overwrite */
+    int is_alone, is_exact; /* ZX_IS_ALONE; mode = exact was drawn as such */
+    int is_flushing;        /* the host's threads flush denormals when the instance is made */
+    int is_releasing;       /* the device's memory goes and comes back (exact_release.c) */
+    int is_rebound;         /* bind_params comes again in mid-run */
+    int is_async_read;      /* host thread: deliveries may be read after grads_ready returns */
     uint32_t n_params, n_groups, n_steps;
     uint32_t n_named; /* parameters that ever were: names are given once */
     zx_param_t params[ZX_MAX_PARAMS];
@@ -84,13 +96,21 @@ typedef struct zx_case {
     struct zs_ranks *ranks; /* the area `shard` (shard.h): several ranks; else NULL */
 } zx_case_t;
 
-/* threads 0 = random. has_queue 0: only host-thread modes. */
-void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t threads, int has_queue);
+/* threads 0 = random. has: what the plugin has. Without a queue: only host-thread modes; on several ranks no whole
+ * matrices and no memory that carries. */
+enum { ZX_HAS_QUEUE = 1, ZX_HAS_MATRICES = 2, ZX_IS_ALONE = 4 };
+void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t threads, int has);
 void zx_case_free(zx_case_t *c);
 
+/* exact_rule.c: rules of whole matrices, and memory that carries, of exact cases on host memory; drawn apart. */
+void zx_rule_draw(zx_case_t *c, int has);
 /* exact_rule.c: bind_params' arguments but for the declarations. Where all groups have AdamW, some have no table. */
-zf_bind_args_t zx_bind_args(const zx_case_t *c, zf_group_decl_t groups[ZX_MAX_GROUPS]);
+zf_bind_args_t zx_bind_args(zx_case_t *c, zf_group_decl_t groups[ZX_MAX_GROUPS]);
 /* exact_rule.c: a parameter may go from one group to the other and keep its moments. */
+/* Which need a contiguous parameter. */
+static inline int zx_is_whole(const zx_case_t *c, const zx_param_t *p) {
+    return c->config.groups[p->decl.group].rule == ZO_CALLBACK && c->rules[p->decl.group].is_whole;
+}
 int zx_is_rule_alike(const zx_case_t *c, uint32_t a, uint32_t b);
 
 /* resident_share, in bytes of what each rank keeps. */
@@ -100,6 +120,9 @@ void zx_case_add_param(zx_case_t *c);
 /* A data type, drawn; a home: both as exact_device.h's plain cases have them. */
 zo_dtype_t zx_case_dtype(zx_rng_t *r);
 void zx_case_set_home(zx_param_t *p, int32_t home);
+/* After it was declared, or declared otherwise: as whole matrices and memory that carries ask for. */
+void zx_case_settle_param(const zx_case_t *c, zx_param_t *p);
+int zx_case_is_contiguous(const zx_case_t *c, const zx_param_t *p);
 /* Another configuration with the same update rule: one key of it, or all. What the host does and how many workers there
  * are stays. The two differ in a key that has an effect. */
 void zx_case_reconfigure(zx_case_t *c);
@@ -108,6 +131,9 @@ void zx_case_recut(zx_case_t *c);
 
 /* Cases in which much of a step can be done before it; a part of that is still under way when it comes. */
 int zx_is_early(const zx_case_t *c);
+uint32_t zx_case_name_for(const zx_case_t *c, zx_rng_t *r, uint32_t i); /* itself, or one that is tied to it */
+/* exact_names.c: of parameter number `number`; */
+void zx_case_name(const zx_case_t *c, zx_param_t *p, uint32_t number);
 int zx_is_trainable(const zx_param_t *p);
 uint64_t zx_n_elems(const zx_param_t *p);
 /* Of all batch axes together; some hundreds at most. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exact_carried.h"
 #include "exact_device.h"
 
 enum { MOST_REBINDS = 3, MOST_NEW = 2 };
@@ -44,9 +45,11 @@ static void hold(zx_run_t *run, zx_param_t *p, void *values, int is_elsewhere) {
         zx_host_write(&run->host, p->array, values);
     if (!is_elsewhere)
         return;
+    if (p->away == ZX_SPOILT)
+        p->away = ZX_IN_PLACE;
     run->left[run->n_left++] = p->array;
     p->array = zx_alloc(sizeof *p->array);
-    zx_array_init(p->array, r, &p->decl, p->decl.dtype, zx_chance(r, 40));
+    zx_array_init(p->array, r, &p->decl, p->decl.dtype, zx_chance(r, 40) && !zx_case_is_contiguous(run->c, p));
     zx_array_write(p->array, values);
 }
 
@@ -93,6 +96,7 @@ static void vary_member(zx_run_t *run, zx_param_t *p) {
         vary_one(p, zx_below(r, 3));
     else
         p->decl.grad_dtype = zx_case_dtype(r);
+    zx_case_settle_param(run->c, p);
 }
 
 static void keep_param(zx_run_t *run, uint32_t old, int is_varied, int may_freeze) {
@@ -112,6 +116,7 @@ static void keep_param(zx_run_t *run, uint32_t old, int is_varied, int may_freez
         values = convert(visible, was, was, n);
     }
     p->decl.dtype = dtype;
+    zx_case_settle_param(c, p);
     hold(run, p, values, dtype != was || zx_chance(&c->rng, 30));
     run->origins[c->n_params] = zx_is_trainable(p) && zx_is_trainable(&run->before[old]) ? old : ZO_NO_ID;
     c->n_params++;
@@ -127,6 +132,7 @@ static void keep_tie(zx_run_t *run, uint32_t old) {
             *p = run->before[old];
             p->decl = c->params[i].decl;
             p->decl.is_stateless = 1;
+            p->decl.is_carried = 0;
             p->array = c->params[i].array;
             p->initial = c->params[i].initial;
             p->tied_to = i;
@@ -281,19 +287,49 @@ static void rebind_to(zx_run_t *run, int is_other) {
     zx_count_drawn(run->result, is_other ? ZX_OTHER_SET : ZX_MOVED, 1);
 }
 
+/* Tied parameters lie in their owner's memory. */
+static void exchange(zx_case_t *c, const zx_array_t *from, zx_array_t *to) {
+    for (uint32_t i = 0; i < c->n_params; i++)
+        if (c->params[i].array == from)
+            c->params[i].array = to;
+}
+
+/* Memory whose gradient was delivered cannot be exchanged before its step. 1: there is some, and that was tried. */
+static int refuse_lent(zx_run_t *run) {
+    zx_case_t *c = run->c;
+    uint32_t i = 0;
+    while (i < c->n_params && c->params[i].away != ZX_LENT)
+        i++;
+    if (i == c->n_params)
+        return 0;
+    zx_array_t *own = c->params[i].array, *other = zx_alloc(sizeof *other);
+    zx_array_init(other, &run->changes, &c->params[i].decl, c->params[i].decl.dtype, 0);
+    zx_array_write(other, zo_visible(run->oracle, i));
+    exchange(c, own, other);
+    zx_host_refuse_bind(&run->host, i);
+    exchange(c, other, own);
+    zx_device_free(other);
+    free(other);
+    return 1;
+}
+
 void zx_run_rebind_point(zx_run_t *run, int is_mid_step) {
     const zx_case_t *c = run->c;
     int is_due = c->is_rebound && zx_chance(&run->changes, is_mid_step ? 12 : 20);
     int is_other = zx_chance(&run->changes, 70) && !is_mid_step && !run->adamw;
-    if (!is_due || c->ranks || run->n_rebinds == MOST_REBINDS || !may_be_bound(run))
+    if (!is_due || c->ranks || run->n_rebinds == MOST_REBINDS || !may_be_bound(run) || refuse_lent(run))
         return;
     run->n_rebinds += (uint32_t)!is_mid_step;
     zx_run_announce_all(run);
     zx_host_sync(&run->host); /* looks that were launched read the memory that is left */
     if (is_other)
+        zx_carried_restore(run, 1);
+    if (is_other)
         zo_rest(run->oracle); /* in other memory, what waits to be fetched waits on */
     rebind_to(run, is_other);
     zx_host_bind_again(&run->host, is_other);
+    if (is_other)
+        zx_carried_brought(run->c);
     zx_run_forget(run);
     run->n_before = 0;
     if (is_other && zx_chance(&run->changes, 50))

@@ -51,7 +51,9 @@ static int run_case(const zx_options_t *options, const zf_loader_t *loader, int 
     printf("begin %d %" PRIu64 "\n", law, index);
     fflush(stdout);
     make_state_path(options, state_path, sizeof state_path);
-    zx_case_make(c, options->seed, law, index, options->threads, has_queue);
+    zx_case_make(c, options->seed, law, index, options->threads,
+                 ZX_IS_ALONE | (has_queue ? ZX_HAS_QUEUE : 0) |
+                     (zf_loader_plugin(loader)->get_extension(ZF_EXT_MATRIX) ? ZX_HAS_MATRICES : 0));
     zx_result_init(result);
     zx_run_case(c, result, loader, &resume);
     int is_bad = zx_is_bad(result);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_compare.c - the plugin's values against the oracle's, and against the plain optimizer's. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "exact_run.h"
+#include "exact_carried.h"
 #include "exact_state.h"
 #include "shard.h"
 
@@ -59,24 +60,19 @@ static void pause_now(zx_run_t *run) {
     zx_count_drawn(run->result, ZX_PAUSED, 1);
 }
 
-uint32_t zx_run_name_for(zx_run_t *run, zx_rng_t *r, uint32_t i) {
-    for (uint32_t k = 0; k < run->c->n_params; k++)
-        if (run->c->params[k].flags & ZF_PARAM_TIED && run->c->params[k].tied_to == i && zx_chance(r, 60))
-            return k;
-    return i;
-}
-
 /* keeps: percent of the matrices of a stacked parameter that are fetched, where it is fetched by ranges of them. */
 static void fetch(zx_run_t *run, const uint32_t *params, uint32_t n, uint32_t keeps) {
     zf_param_item_t items[ZX_MOST_ITEMS];
     uint32_t n_items = 0;
     pause_now(run);
     for (uint32_t i = 0; i < (n ? n : run->c->n_params); i++) {
-        uint32_t param = n ? zx_run_name_for(run, &run->layers, params[i]) : i, first = n_items;
+        uint32_t param = n ? zx_case_name_for(run->c, &run->layers, params[i]) : i, first = n_items;
         const zx_param_t *p = &run->c->params[param];
         uint32_t id = p->flags & ZF_PARAM_TIED ? p->tied_to : param;
         zx_count_drawn(run->result, ZX_FETCHED, (uint64_t)zo_is_unfetched(run->oracle, id) & 1);
         n_items += zx_run_draw_layers(run, param, n ? keeps : 0, items + n_items);
+        if (!n || keeps == 100)
+            zx_carried_fetched(run->c, id);
         for (uint32_t k = first; k < n_items; k++)
             zo_fetch(run->oracle, &(zo_range_t){id, items[k].first_batch, items[k].n_batches});
     }
@@ -90,7 +86,7 @@ void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n) { fetch(run
 void zx_run_fetch_to_write(zx_run_t *run, uint32_t i) {
     zx_case_t *c = run->c;
     if ((c->mode % 2 && (!zx_host_can_look_unfetched(&run->host) || zx_chance(&c->rng, 50))) ||
-        (c->ranks && zs_shards_params(c->ranks)))
+        c->params[i].away == ZX_UNFETCHED || (c->ranks && zs_shards_params(c->ranks)))
         zx_run_fetch(run, &i, 1);
 }
 
@@ -117,7 +113,7 @@ void zx_run_fetch_some(zx_run_t *run) {
 static void fetch_for_look(zx_run_t *run, const uint8_t *is_looked_at) {
     zx_rng_t *r = fetch_rng(run);
     uint32_t params[ZX_MAX_PARAMS], n = 0, p = zx_chance(r, 40) ? zx_below(r, 100) : 100;
-    if (run->c->law == 1 || !zx_host_can_look_unfetched(&run->host))
+    if (run->c->law == 1 || run->c->is_carrying || !zx_host_can_look_unfetched(&run->host))
         p = 100; /* law 1 speaks of what was fetched */
     for (uint32_t i = 0; i < run->c->n_params; i++)
         if (is_looked_at[i] && (zx_chance(r, p) || zo_is_unfetched(run->oracle, i) > 1))
@@ -132,9 +128,10 @@ static void look(zx_run_t *run, int is_everything, int may_fetch) {
     uint8_t is_looked_at[ZX_MAX_PARAMS] = {0};
     int law = run->c->law == 1 || run->c->law == 5 ? run->c->law : general_law(run);
     for (uint32_t i = 0; i < run->c->n_params; i++)
-        is_looked_at[i] = !(run->c->params[i].flags & ZF_PARAM_TIED) &&
-                          (is_everything || !zx_chance(&run->c->rng, 40)) &&
-                          (may_fetch || zo_is_unfetched(run->oracle, i) < 2);
+        is_looked_at[i] =
+            !(run->c->params[i].flags & ZF_PARAM_TIED) && (is_everything || !zx_chance(&run->c->rng, 40)) &&
+            (may_fetch || zo_is_unfetched(run->oracle, i) < 2) &&
+            (run->c->params[i].away == ZX_IN_PLACE || (may_fetch && run->c->params[i].away == ZX_UNFETCHED));
     if (may_fetch)
         fetch_for_look(run, is_looked_at);
     for (uint32_t i = 0; i < run->c->n_params; i++) {
@@ -163,11 +160,13 @@ static void export_items(zx_run_t *run, float **dst) {
         if (dst[i])
             list[n++] = i;
     zx_shuffle(&run->exports, list, n);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t name = zx_case_name_for(run->c, &run->more, list[i]);
         items[i] = (zf_export_item_t){.struct_size = sizeof *items,
-                                      .id = run->c->params[list[i]].id,
+                                      .id = run->c->params[name].id,
                                       .dst = dst[list[i]],
                                       .dst_nbytes = 4 * zo_n_elems(run->oracle, list[i])};
+    }
     if (n == 0)
         return;
     zo_rest(run->oracle);
@@ -295,6 +294,12 @@ static void check_number(zx_run_t *run, const char *what, uint64_t expected, uin
         zx_differs(run->result, &where, expected, found, 1);
 }
 
+/* To the bit; any NaN is as good as another. */
+static void check_double(zx_run_t *run, const char *what, double expected, double found) {
+    if (!isnan(expected) || !isnan(found))
+        check_number(run, what, bits_of(&expected, 8, 0), bits_of(&found, 8, 0));
+}
+
 static uint32_t id_of(const zx_run_t *run, uint32_t param) {
     return param == ZO_NO_ID ? ZF_NO_ID : run->c->params[param].id;
 }
@@ -313,11 +318,27 @@ static void check_finished(zx_run_t *run, const zf_step_report_t *report) {
                  (uint64_t)report->skip_reason);
     check_number(run, "report.n_present", r->n_present, report->n_present);
     check_number(run, "report.nonfinite_param", id_of(run, r->nonfinite_param), report->nonfinite_param);
-    if (!r->is_applied)
+    check_number(run, "report.n_missing", r->n_missing, report->n_missing);
+    check_number(run, "report.first_missing", id_of(run, r->first_missing), report->first_missing);
+    check_double(run, "report.grad_norm", r->norm, report->grad_norm);
+    check_double(run, "report.clip_factor", r->clip_factor, report->clip_factor);
+    zx_count(run->result, general_law(run), 7);
+}
+
+static void check_counter(zx_run_t *run, const char *name, uint64_t expected) {
+    uint64_t found = expected; /* where nobody counts */
+    (void)zf_counter_value(run->host.zf, run->host.instance, name, &found, NULL);
+    check_number(run, name, expected, found);
+}
+
+void zx_run_check_counters(zx_run_t *run) {
+    uint64_t n_skipped = 0, n = zo_n_steps(run->oracle);
+    for (uint64_t t = 1; t <= n; t++)
+        n_skipped += !run->reports[t].is_applied;
+    if (run->is_dry)
         return;
-    check_number(run, "report.grad_norm", bits_of(&r->norm, 8, 0), bits_of(&report->grad_norm, 8, 0));
-    check_number(run, "report.clip_factor", bits_of(&r->clip_factor, 8, 0), bits_of(&report->clip_factor, 8, 0));
-    zx_count(run->result, general_law(run), 5);
+    check_counter(run, "steps_skipped", n_skipped);
+    check_counter(run, "steps_applied", n - n_skipped);
 }
 
 void zx_run_check_report(zx_run_t *run, zf_status_t st, int is_wait, const zf_step_report_t *report) {

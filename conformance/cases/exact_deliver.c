@@ -25,7 +25,7 @@ struct zx_buffer {
 };
 
 typedef struct zx_write {
-    zx_buffer_t *buffer;
+    zx_array_t *array;
     void *values;
     uint32_t delay_us;
 } zx_write_t;
@@ -76,7 +76,7 @@ static void write_now(void *arg) {
     zx_write_t *write = arg;
     if (write->delay_us)
         usleep(write->delay_us);
-    zx_array_write(&write->buffer->array, write->values);
+    zx_array_write(write->array, write->values);
     free(write->values);
     free(write);
 }
@@ -168,21 +168,47 @@ static zx_buffer_t *prepare_on_gpu(zx_host_t *h, const zx_delivery_t *d) {
     return b;
 }
 
-/* As prepare_on_gpu. */
-static zx_buffer_t *prepare(zx_host_t *h, const zx_delivery_t *d) {
-    zx_write_t *write = zx_alloc(sizeof *write);
-    *write = (zx_write_t){.values = take_share(h, d)};
-    if (zx_chance(&h->c->rng, 8) && h->queue)
-        write->delay_us = zx_below(&h->c->rng, 300);
-    if (write->delay_us)
+/* Of a gradient that comes late on a queue. */
+static uint32_t draw_delay(zx_host_t *h) {
+    uint32_t us = !h->is_on_gpu && zx_chance(&h->c->rng, 8) && h->queue ? zx_below(&h->c->rng, 300) : 0;
+    if (us)
         zx_count_drawn(h->result, ZX_LATE, 1);
+    return us;
+}
+
+/* As prepare_on_gpu. */
+static zx_buffer_t *prepare(zx_host_t *h, const zx_delivery_t *d, uint32_t delay_us) {
+    zx_write_t *write = zx_alloc(sizeof *write);
+    *write = (zx_write_t){.values = take_share(h, d), .delay_us = delay_us};
     if (!write->values) {
         free(write);
         return NULL;
     }
-    zx_buffer_t *b = write->buffer = take_buffer(h, d->param);
+    zx_buffer_t *b = take_buffer(h, d->param);
+    write->array = &b->array;
     zx_launch(h, write_now, write);
     return b;
+}
+
+/* Memory that carries, while it is the host's: the gradient is written where the value lies, and delivered there. */
+static int is_in_place(zx_host_t *h, const zx_delivery_t *d, uint32_t delay_us, zf_grad_item_t *item,
+                       zf_tensor_t *tensor) {
+    zx_param_t *p = &h->c->params[d->param];
+    int is_mine = p->away == ZX_IN_PLACE || p->away == ZX_SPOILT;
+    uint64_t nbytes = zx_n_elems(p) * zo_dtype_nbytes(p->decl.dtype);
+    if (!p->decl.is_carried)
+        return 0;
+    p->away = ZX_LENT;
+    if (!is_mine || nbytes == 0 || !zx_chance(&h->buffer_rng, 60))
+        return 0;
+    zx_write_t *write = zx_alloc(sizeof *write);
+    *write = (zx_write_t){.array = p->array, .values = take_share(h, d), .delay_us = delay_us};
+    zx_launch(h, write_now, write);
+    *tensor = p->array->tensor;
+    tensor->dl.dtype = zx_dtype(p->decl.grad_dtype);
+    item->flags |= ZF_GRAD_LENT;
+    item->tensor = tensor;
+    return 1;
 }
 
 /* When the host gets its memory back: now (in stream order), or after the step, which leaves it on the late list; on a
@@ -225,18 +251,27 @@ void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n) {
     zf_fence_t fence = {.struct_size = sizeof fence};
     zf_grad_item_t *grads = zx_alloc(n * MOST_RANGES * sizeof *grads);
     zx_buffer_t **buffers = zx_alloc(n * sizeof *buffers);
+    zf_tensor_t *in_place = zx_alloc(n * sizeof *in_place);
     int has_done = !zx_chance(&h->c->rng, h->c->p_late_done), is_late = zx_chance(&h->c->rng, 40);
     int *is_borrowed = zx_alloc(n * sizeof *is_borrowed);
     uint32_t n_grads = 0;
     for (uint32_t i = 0; i < n; i++) {
+        uint32_t name = h->c->ranks ? items[i].param : zx_case_name_for(h->c, &h->buffer_rng, items[i].param);
         int is_async = !h->is_async && h->c->is_async_read && zx_chance(&h->c->rng, 80);
         int is_lent = (h->is_async || is_async) && has_done && is_late && zx_chance(&h->buffer_rng, 50);
-        buffers[i] = h->is_on_gpu ? prepare_on_gpu(h, &items[i]) : prepare(h, &items[i]);
+        zf_grad_item_t item = {
+            .struct_size = sizeof item, .id = h->c->params[items[i].param].id, .flags = items[i].flags};
+        uint32_t delay_us = draw_delay(h);
+        if (is_in_place(h, &items[i], delay_us, &item, &in_place[i])) {
+            grads[n_grads++] = item;
+            continue;
+        }
+        buffers[i] = h->is_on_gpu ? prepare_on_gpu(h, &items[i]) : prepare(h, &items[i], delay_us);
         is_borrowed[i] = h->is_async || is_async;
         if (!buffers[i])
             continue;
         grads[n_grads] = (zf_grad_item_t){.struct_size = sizeof *grads,
-                                          .id = h->c->params[items[i].param].id,
+                                          .id = h->c->params[name].id,
                                           .flags = items[i].flags | (is_lent    ? ZF_GRAD_LENT
                                                                      : is_async ? ZF_GRAD_ASYNC_READ
                                                                                 : 0),
@@ -253,6 +288,7 @@ void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n) {
         if (buffers[i])
             after_call(h, buffers[i], is_borrowed[i], has_done ? &fence : NULL, is_late);
     free(grads);
+    free(in_place);
     free(is_borrowed);
     free(buffers);
 }

@@ -21,6 +21,11 @@ void *zx_run_draw_edit(zx_run_t *run, uint32_t i) {
     memcpy(values, zo_visible(run->oracle, i), n * nbytes);
     for (uint64_t e = 0; e < n_edited; e++)
         memcpy(values + (first + e) % n * nbytes, drawn + (first + e) % n * nbytes, nbytes);
+    if (zx_chance(&run->more, 25)) { /* nothing but the sign */
+        memcpy(values, zo_visible(run->oracle, i), n * nbytes);
+        for (uint64_t e = 0; e < n_edited; e++)
+            values[((first + e) % n + 1) * nbytes - 1] ^= 0x80;
+    }
     for (uint64_t e = 0; e < n; e++)
         if (!isfinite(zo_widen(values, p->decl.dtype, e)))
             memcpy(values + e * nbytes, drawn + e * nbytes, nbytes);
@@ -64,7 +69,25 @@ static void announce(zx_run_t *run, uint32_t i, const void *values) {
     zo_params_changed(run->oracle, &(zo_range_t){.id = i}, values, 0);
 }
 
+/* Outputs are written on success only. */
+static void expect_untouched(zx_run_t *run, const char *call, const zf_step_report_t *report) {
+    zx_where_t where = {.law = 2, .what = call, .step = run->host.step, .element = UINT64_MAX};
+    for (size_t i = sizeof report->struct_size; i < sizeof *report; i++)
+        if (((const unsigned char *)report)[i] != ZX_GUARD_BYTE) {
+            zx_fails(run->result, &where, "byte %zu of the report was written by a call that failed", i);
+            return;
+        }
+}
+
+static zf_step_report_t guarded_report(void) {
+    zf_step_report_t report;
+    memset(&report, ZX_GUARD_BYTE, sizeof report);
+    report.struct_size = sizeof report;
+    return report;
+}
+
 static zf_status_t refused_step(zx_run_t *run, const zo_hyper_t *groups, zf_error_t *err) {
+    zf_step_report_t report = guarded_report();
     zx_host_t *h = &run->host;
     zf_group_hyper_t hyper[ZX_MAX_GROUPS];
     zf_step_args_t args = {.struct_size = sizeof args,
@@ -75,7 +98,9 @@ static zf_status_t refused_step(zx_run_t *run, const zo_hyper_t *groups, zf_erro
                            .stream = &h->stream};
     for (uint32_t g = 0; g < h->c->n_groups; g++)
         hyper[g] = (zf_group_hyper_t){.struct_size = sizeof *hyper, .lr = groups[g].lr, .eps = groups[g].eps};
-    return h->zf->step(h->instance, &args, NULL, err);
+    zf_status_t st = h->zf->step(h->instance, &args, &report, err);
+    expect_untouched(run, "step", &report);
+    return st;
 }
 
 int zx_run_edit(zx_run_t *run, uint32_t i, const zo_hyper_t *groups) {
@@ -109,7 +134,7 @@ int zx_run_edit(zx_run_t *run, uint32_t i, const zo_hyper_t *groups) {
 
 void zx_run_edited(zx_run_t *run) {
     zx_host_t *h = &run->host;
-    zf_step_report_t report = {.struct_size = sizeof report};
+    zf_step_report_t report = guarded_report();
     zf_error_t err = {.struct_size = sizeof err};
     uint32_t i = run->edited_param;
     if (!run->edited)
@@ -119,6 +144,8 @@ void zx_run_edited(zx_run_t *run) {
     look(run, i, run->edited);
     if (!run->is_dry)
         expect_refusal(run, "poll", i, h->zf->poll(h->instance, &report, &err), &err);
+    if (!run->is_dry)
+        expect_untouched(run, "poll", &report);
     announce(run, i, run->edited);
     free(run->edited);
     run->edited = NULL;

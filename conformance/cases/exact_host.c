@@ -115,7 +115,7 @@ static int leave_room(zx_host_t *h, const zf_bind_args_t *to_bind) {
     return 0;
 }
 
-static int bind(zx_host_t *h, zf_bind_report_t *out_report) {
+static zf_status_t try_to_bind(zx_host_t *h, zf_bind_report_t *out_report) {
     zf_param_decl_t decls[ZX_MAX_PARAMS];
     uint32_t ids[ZX_MAX_PARAMS];
     zf_group_decl_t groups[ZX_MAX_GROUPS];
@@ -127,7 +127,7 @@ static int bind(zx_host_t *h, zf_bind_report_t *out_report) {
         if (h->is_on_gpu)
             zx_device_adopt(p->array);
         decls[i] = (zf_param_decl_t){.struct_size = sizeof *decls,
-                                     .flags = p->flags,
+                                     .flags = p->flags | (p->decl.is_carried ? ZF_PARAM_CARRIES : 0),
                                      .name = p->name,
                                      .tensor = &p->array->tensor,
                                      .grad_dtype = grad_dtype(h, p),
@@ -144,14 +144,27 @@ static int bind(zx_host_t *h, zf_bind_report_t *out_report) {
     for (uint32_t i = 0; i < h->c->n_params; i++)
         ids[i] = i;
     if (h->is_on_gpu && !h->is_dry && out_report && leave_room(h, &args))
-        return -1;
-    if (!h->is_dry &&
-        zx_is_call_bad(h, "bind_params", h->zf->bind_params(h->instance, &args, ids, out_report, &h->err)))
-        return -1;
-    for (uint32_t i = 0; i < h->c->n_params; i++)
+        return ZF_ERR_INTERNAL;
+    zf_status_t st = h->is_dry ? ZF_OK : h->zf->bind_params(h->instance, &args, ids, out_report, &h->err);
+    for (uint32_t i = 0; i < h->c->n_params && st == ZF_OK; i++)
         h->c->params[i].id = ids[i];
+    return st;
+}
+
+static int bind(zx_host_t *h, zf_bind_report_t *out_report) {
+    if (zx_is_call_bad(h, "bind_params", try_to_bind(h, out_report)))
+        return -1;
     zs_fetch_bound(h);
     return 0;
+}
+
+void zx_host_refuse_bind(zx_host_t *h, uint32_t param) {
+    zf_status_t st = h->is_dry ? ZF_ERR_STATE : try_to_bind(h, NULL);
+    zx_where_t where = {
+        .law = 2, .what = "bind_params", .param = h->c->params[param].name, .step = h->step, .element = UINT64_MAX};
+    if (st != ZF_ERR_STATE || (!h->is_dry && !strstr(h->err.message, h->c->params[param].name)))
+        zx_fails(h->result, &where, "status %d for other memory while its own carries a gradient: %.200s", st,
+                 h->err.message);
 }
 
 /* Whether the plugin knows a configuration key, by zf.config/1. */
@@ -236,9 +249,10 @@ void zx_host_bind_again(zx_host_t *h, int is_other) {
     zx_buffers_free(h);
 }
 
-void zx_host_close(zx_host_t *h) {
+void zx_host_close(zx_host_t *h, uint32_t flags) {
+    const zf_destroy_args_t args = {.struct_size = sizeof args, .flags = flags};
     if (!h->is_dry)
-        h->zf->destroy(h->instance, NULL);
+        h->zf->destroy(h->instance, flags ? &args : NULL);
     h->instance = NULL;
     zx_host_settle(h, 1);
     zx_host_sync(h);
@@ -290,6 +304,15 @@ void zx_host_announce(zx_host_t *h, const zo_hyper_t *groups) {
         zx_is_call_bad(h, "announce", h->zf->announce(h->instance, &args, &h->err));
 }
 
+/* DISCARD gives memory that carries back, with whatever is in it. */
+static void take_back(zx_host_t *h, int is_discard) {
+    for (uint32_t i = 0; i < h->c->n_params; i++) {
+        zx_param_t *p = &h->c->params[i];
+        if (p->away == ZX_LENT)
+            p->away = is_discard ? ZX_SPOILT : h->c->mode % 2 ? ZX_UNFETCHED : ZX_IN_PLACE;
+    }
+}
+
 zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags, const double *host_norm,
                          zf_step_report_t *out) {
     zf_group_hyper_t hyper[ZX_MAX_GROUPS];
@@ -325,6 +348,7 @@ zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags,
     if (norm)
         zx_launch(h, h->is_on_gpu ? scribble_norm : scribble_and_free_norm, norm);
     zx_is_call_bad(h, "step", st);
+    take_back(h, (flags & ZF_STEP_DISCARD) != 0);
     return st;
 }
 

@@ -20,9 +20,11 @@ typedef struct zx_delivery {
 
 /* 0, or -1 where the instance could not be made (the result says why). is_dry: no hook is ever called. */
 int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, int is_dry);
-void zx_host_close(zx_host_t *h);
+void zx_host_close(zx_host_t *h, uint32_t flags); /* ZF_DESTROY_... */
 /* bind_params with what the case declares by now; is_other: another set, so no gradient is on its way any more. */
 void zx_host_bind_again(zx_host_t *h, int is_other);
+/* ... is refused, by this parameter's name. */
+void zx_host_refuse_bind(zx_host_t *h, uint32_t param);
 
 /* One call of grads_ready with n deliveries, in order; stacked ones at times by ranges of their matrices. */
 void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n);

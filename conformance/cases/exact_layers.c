@@ -79,7 +79,8 @@ void zx_run_change_layers(zx_run_t *run) {
     zx_rng_t *r = &run->ranges;
     uint32_t i = draw_stacked(run, r), n = n_layers(run, i);
     zo_range_t range = {.id = i};
-    if (!c->p_changed || c->is_ask || n < 2 || !zx_is_trainable(&c->params[i]) || !zx_chance(r, 20))
+    if (!c->p_changed || c->is_ask || c->params[i].away == ZX_LENT || n < 2 || !zx_is_trainable(&c->params[i]) ||
+        !zx_chance(r, 20))
         return;
     range.first_batch = zx_below(r, n);
     range.n_batches = zx_between(r, 1, n - range.first_batch);
@@ -87,6 +88,7 @@ void zx_run_change_layers(zx_run_t *run) {
         return;
     zx_rng_swap(&c->rng, r);
     zx_run_fetch_to_write(run, i);
+    c->params[i].away = ZX_IN_PLACE;
     zx_rng_swap(&c->rng, r);
     uint64_t nbytes = zo_n_elems(run->oracle, i) / n * zo_dtype_nbytes(c->params[i].decl.dtype);
     unsigned char *drawn = zx_case_values(c, &c->params[i]);

@@ -1,10 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exact_names.c - a case in words, for the message of a failure. */
+/* exact_names.c - names of parameters, and a case in words, for the message of a failure. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "exact_case.h"
+
+/* In one case of three as long as names may be, and with what JSON escapes. */
+void zx_case_name(const zx_case_t *c, zx_param_t *p, uint32_t number) {
+    static const char odd[] = "block \"\xc3\xa9\\/", last[] = "weight";
+    size_t n = (size_t)snprintf(p->name, sizeof p->name, "layer%u.", number);
+    while (c->index / 8 % 3 == 1 && n + sizeof odd + sizeof last < sizeof p->name)
+        n += (size_t)snprintf(p->name + n, sizeof p->name - n, "%s", odd);
+    snprintf(p->name + n, sizeof p->name - n, "%s", number % 3 ? last : "bias");
+}
+
+uint32_t zx_case_name_for(const zx_case_t *c, zx_rng_t *r, uint32_t i) {
+    for (uint32_t k = 0; k < c->n_params; k++)
+        if (c->params[k].flags & ZF_PARAM_TIED && c->params[k].tied_to == i && zx_chance(r, 60))
+            return k;
+    return i;
+}
 
 static void print_config(const char *text) {
     for (const char *p = text; *p; p++) {
@@ -47,8 +63,9 @@ void zx_case_print(const zx_case_t *c, const char *margin) {
     const char *isa = getenv("ZF_FORCE_ISA");
     printf("%scase: seed %" PRIu64 ", law %d, case %" PRIu64 ", instruction set %s, %s%s", margin, c->seed, c->law,
            c->index, isa ? isa : "best", modes[c->mode], c->is_async_read && c->mode < ZX_QUEUE ? ", ASYNC_READ" : "");
+    printf("%s", c->is_carrying ? ", memory that carries" : "");
     for (uint32_t i = 0; i < c->n_groups; i++)
-        printf(", %s", rules[c->config.groups[i].rule]);
+        printf(", %s%s", rules[c->config.groups[i].rule], c->config.groups[i].whole ? " of whole matrices" : "");
     putchar('\n');
     if (c->config.block_elems)
         printf("%sblocks of at most %" PRIu64 " elements, or total / 1024\n", margin, c->config.block_elems);

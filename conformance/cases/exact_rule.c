@@ -7,6 +7,8 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "exact_case.h"
@@ -69,7 +71,179 @@ static int32_t update(void *ctx, const zf_rule_update_t *u) {
     return 0;
 }
 
-zf_bind_args_t zx_bind_args(const zx_case_t *c, zf_group_decl_t groups[ZX_MAX_GROUPS]) {
+/* ---- rules of whole matrices ------------------------------------------------------------------------------------- */
+
+/* Every element depends on its whole matrix, on its neighbour, and on all that the update is told. */
+void zx_rule_whole(void *ctx, const zo_whole_t *u) {
+    const uint64_t n = u->rows * u->cols;
+    const zo_hyper_t *h = &u->hyper;
+    const float keep = (float)(1.0 - h->lr * h->weight_decay), b1 = (float)h->beta1, b2 = (float)h->beta2;
+    const float rate = (float)(h->lr / sqrt((double)u->n)) * share_of(zo_number(u->param, u->batch * 64 + u->rows));
+    double sum = 0.0;
+    (void)ctx;
+    for (uint64_t i = 0; i < n; i++)
+        sum += (double)u->g[i];
+    float mean = (float)(sum / (double)n) * u->s;
+    for (uint64_t i = 0; i < n; i++) {
+        float g = fmaf(0.25f, u->g[(i + 1) % n] * u->s, u->g[i] * u->s) + mean, of_m = g, of_v = fabsf(g);
+        if (u->m)
+            of_m = u->m[i] = fmaf(b1, u->m[i], (1.0f - b1) * g);
+        if (u->v)
+            of_v = u->v[i] = fminf(fmaf(b2, u->v[i], (1.0f - b2) * (g * g)), 0x1p126f);
+        u->w[i] = fmaf(-rate, of_m / (1.0f + (float)h->eps + sqrtf(of_v)), u->w[i] * keep);
+    }
+}
+
+/* One parameter's matrices of a call, and copies of what an update computes with: behind each other, as in the arrays.
+ */
+typedef struct zx_wholes {
+    const zf_matrix_update_t *first;
+    uint64_t n_elems; /* of one */
+    uint32_t n;
+    float *w, *m, *v, *g;
+} zx_wholes_t;
+
+static const zf_matrix_update_t *update_at(const void *updates, uint32_t i, uint32_t elem_size) {
+    return (const void *)((const char *)updates + (size_t)i * elem_size);
+}
+
+static zo_dtype_t dtype_of(zf_dtype_t d) {
+    return d.bits == 32 ? ZO_F32 : d.code == ZF_DTYPE_CODE_BFLOAT ? ZO_BF16 : ZO_F16;
+}
+
+static int is_bad_whole(const zx_case_t *c, const zf_matrix_update_t *u, const zf_matrix_update_t *before) {
+    const zx_param_t *p = u->param < c->n_params ? &c->params[u->param] : NULL;
+    uint32_t n_moments = p ? c->config.groups[p->decl.group].n_moments : 0;
+    int is_half = c->config.moments == ZO_MOMENTS_BF16 || c->config.moments == ZO_MOMENTS_STOCHASTIC;
+    return !p || !zx_is_whole(c, p) || u->group != p->decl.group || u->n == 0 || !u->w || !u->g ||
+           u->s != (double)(float)u->s || (u->m != NULL) != (n_moments > 0) || (u->v != NULL) != (n_moments > 1) ||
+           u->moments_dtype.bits != (is_half ? 16 : 32) || (u->store != NULL) != is_half ||
+           dtype_of(u->grad_dtype) != p->decl.grad_dtype || u->batch >= zx_n_matrices(&p->decl) ||
+           u->rows * u->cols * zx_n_matrices(&p->decl) != zx_n_elems(p) ||
+           (before && (before->param > u->param || (before->param == u->param && before->batch + 1 != u->batch))) ||
+           ((!before || before->param != u->param) && u->batch != 0);
+}
+
+static void take(const zx_wholes_t *all, uint32_t i, const zf_matrix_update_t *u) {
+    uint64_t first = i * all->n_elems;
+    for (uint64_t e = 0; e < all->n_elems; e++) {
+        all->g[first + e] = zo_widen(u->g, dtype_of(u->grad_dtype), e);
+        all->w[first + e] = u->w[e];
+        all->m[first + e] = u->m ? zo_widen(u->m, dtype_of(u->moments_dtype), e) : 0.0f;
+        all->v[first + e] = u->v ? zo_widen(u->v, dtype_of(u->moments_dtype), e) : 0.0f;
+    }
+}
+
+/* Where the type asks for it, in ranges, of which one goes on into further matrices. */
+static void put_moment(const zx_wholes_t *all, uint32_t which, const float *values) {
+    const zf_matrix_update_t *u = all->first;
+    uint64_t n = all->n * all->n_elems, middle = n / 3 + u->n % 7;
+    if (!(which ? u->v : u->m))
+        return;
+    if (!u->store) {
+        memcpy(which ? u->v : u->m, values, n * sizeof *values);
+        return;
+    }
+    middle = middle < n ? middle : n;
+    u->store(u, which, middle, n - middle, values + middle);
+    u->store(u, which, 0, middle, values);
+}
+
+static void update_param(const zx_case_t *c, const zx_wholes_t *all, uint32_t elem_size) {
+    for (uint32_t i = 0; i < all->n; i++) {
+        const zf_matrix_update_t *u = update_at(all->first, i, elem_size);
+        uint64_t first = i * all->n_elems;
+        take(all, i, u);
+        const zo_whole_t whole = {.param = u->param,
+                                  .batch = u->batch,
+                                  .rows = u->rows,
+                                  .cols = u->cols,
+                                  .n = u->n,
+                                  .w = all->w + first,
+                                  .m = u->m ? all->m + first : NULL,
+                                  .v = u->v ? all->v + first : NULL,
+                                  .g = all->g + first,
+                                  .s = (float)u->s,
+                                  .hyper = {u->lr, u->beta1, u->beta2, u->eps, u->weight_decay}};
+        zx_rule_whole(c->whole.ctx, &whole);
+        memcpy(u->w, whole.w, all->n_elems * sizeof *u->w);
+    }
+    put_moment(all, 1, all->v);
+    put_moment(all, 0, all->m);
+}
+
+static int32_t update_wholes(void *ctx, const zf_matrix_update_t *updates, uint32_t n, uint32_t elem_size) {
+    zx_case_t *c = ctx;
+    const zf_matrix_update_t *u, *before = NULL;
+    for (uint32_t i = 0; i < n; before = u, i++) {
+        u = update_at(updates, i, elem_size);
+        if (!is_bad_whole(c, u, before))
+            continue;
+        c->rules[0].n_bad_calls++;
+        return 1;
+    }
+    for (uint32_t i = 0, k; i < n; i = k) {
+        u = update_at(updates, i, elem_size);
+        for (k = i + 1; k < n && update_at(updates, k, elem_size)->param == u->param;)
+            k++;
+        uint64_t n_elems = u->rows * u->cols, n_all = (k - i) * n_elems;
+        float *room = zx_alloc(4 * n_all * sizeof *room);
+        const zx_wholes_t all = {u, n_elems, k - i, room, room + n_all, room + 2 * n_all, room + 3 * n_all};
+        update_param(c, &all, elem_size);
+        free(room);
+    }
+    return 0;
+}
+
+/* ---- which groups have one, and which memory carries --------------------------------------------------------------
+ */
+
+void zx_rule_draw(zx_case_t *c, int has) {
+    enum { STREAM = 6000 };
+    zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + STREAM, c->index);
+    int is_whole = zx_chance(&r, 45), is_carrying = zx_chance(&r, 45);
+    if (!c->config.sees_edits || !(has & ZX_IS_ALONE) || c->law == 1 || c->law == 6)
+        return;
+    c->is_carrying = is_carrying;
+    c->is_ask &= !is_carrying;
+    c->p_edit = is_carrying ? 0 : c->p_edit;
+    for (uint32_t i = 0; is_whole && (has & ZX_HAS_MATRICES) && i < ZX_MAX_GROUPS; i++) {
+        zx_rule_t *rule = &c->rules[i];
+        uint32_t n_moments = zx_below(&r, 3);
+        if (!zx_chance(&r, 60))
+            continue;
+        zx_rule_init(rule, n_moments, i);
+        rule->is_whole = c->has_whole = 1;
+        rule->callback.update = NULL;
+        rule->callback.name = "whole matrices";
+        c->config.groups[i].rule = ZO_CALLBACK;
+        c->config.groups[i].whole = zx_rule_whole;
+        c->config.groups[i].n_moments = n_moments;
+    }
+}
+
+int zx_case_is_contiguous(const zx_case_t *c, const zx_param_t *p) { return c->is_carrying || zx_is_whole(c, p); }
+
+void zx_case_settle_param(const zx_case_t *c, zx_param_t *p) {
+    if (zx_is_whole(c, p) && p->home == ZF_HOME_HOST)
+        zx_case_set_home(p, ZF_HOME_PLUGIN);
+    if (c->is_carrying && zo_dtype_nbytes(p->decl.grad_dtype) != zo_dtype_nbytes(p->decl.dtype))
+        p->decl.grad_dtype = p->decl.dtype;
+    p->decl.is_carried = c->is_carrying && !p->decl.is_stateless;
+}
+
+/* ---- what bind_params is told ------------------------------------------------------------------------------------ */
+
+static const void *whole_rules(zx_case_t *c) {
+    c->whole = (zf_matrix_rules_t){.struct_size = sizeof c->whole,
+                                   .flags = ZF_CHAINED_REQUIRED,
+                                   .id = ZF_EXT_MATRIX,
+                                   .ctx = c,
+                                   .update = update_wholes};
+    return c->has_whole ? &c->whole : NULL;
+}
+
+zf_bind_args_t zx_bind_args(zx_case_t *c, zf_group_decl_t groups[ZX_MAX_GROUPS]) {
     int is_all_adamw = 1;
     for (uint32_t i = 0; i < c->n_groups; i++) {
         zo_rule_t rule = c->config.groups[i].rule;
@@ -84,13 +258,15 @@ zf_bind_args_t zx_bind_args(const zx_case_t *c, zf_group_decl_t groups[ZX_MAX_GR
                             .decl_size = sizeof(zf_param_decl_t),
                             .groups = groups,
                             .n_groups = c->n_groups,
-                            .group_size = sizeof *groups};
+                            .group_size = sizeof *groups,
+                            .next = whole_rules(c)};
 }
 
 int zx_is_rule_alike(const zx_case_t *c, uint32_t a, uint32_t b) {
     return c->config.groups[a].rule == c->config.groups[b].rule &&
            (c->config.groups[a].rule != ZO_CALLBACK ||
-            c->rules[a].callback.n_moments == c->rules[b].callback.n_moments);
+            (c->rules[a].callback.n_moments == c->rules[b].callback.n_moments &&
+             c->rules[a].is_whole == c->rules[b].is_whole));
 }
 
 void zx_rule_init(zx_rule_t *rule, uint32_t n_moments, uint32_t group) {
@@ -100,6 +276,7 @@ void zx_rule_init(zx_rule_t *rule, uint32_t n_moments, uint32_t group) {
                                           .ctx = rule,
                                           .update = update};
     rule->group = group;
+    rule->is_whole = 0;
     rule->n_bad_calls = 0;
     rule->is_slow = 0;
 }

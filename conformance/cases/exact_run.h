@@ -38,6 +38,7 @@ typedef struct zx_run {
     uint32_t p_clip;  /* in percent, that a step may clip */
     zx_rng_t exports; /* exact_compare.c */
     zx_rng_t wide;    /* exact_wide.c, the same on every rank */
+    zx_rng_t more;    /* calls that are named, timed or ended in another way */
     zx_rng_t layers;  /* exact_layers.c */
     zx_rng_t ranges;  /* ..., the same on every rank */
     /* exact_edit.c: what the host wrote before a step that does not wait; NULL: nothing */
@@ -49,13 +50,13 @@ typedef struct zx_run {
 void zx_run_look(zx_run_t *run, int is_everything);                   /* visible values, in stream order */
 void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n); /* on both sides; n = 0: all */
 void zx_run_fetch_to_write(zx_run_t *run, uint32_t i);                /* where the host has to, or perhaps */
-uint32_t zx_run_name_for(zx_run_t *run, zx_rng_t *r, uint32_t i);     /* itself, or one that is tied to it */
 void zx_run_fetch_some(zx_run_t *run);                                /* with FETCH: any, in any order */
 void zx_run_export(zx_run_t *run);
 void zx_run_inspect(zx_run_t *run);       /* w, m, v, n, selected, importance */
 void zx_run_compare_adamw(zx_run_t *run); /* law 6, after FLUSH */
 void zx_run_check_report(zx_run_t *run, zf_status_t st, int is_wait, const zf_step_report_t *report);
-void zx_run_poll(zx_run_t *run); /* late errors, and the newest finished report */
+void zx_run_check_counters(zx_run_t *run); /* of steps; at rest */
+void zx_run_poll(zx_run_t *run);           /* late errors, and the newest finished report */
 /* exact_edit.c: the host writes a trainable parameter unannounced, right before its step. Returns 1 where that step
  * must wait; after one that does not, zx_run_edited() has to come first. */
 int zx_run_edit(zx_run_t *run, uint32_t param, const zo_hyper_t *groups);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "exact.h"
+#include "exact_carried.h"
 #include "exact_change.h"
 #include "exact_store.h"
 #include "shard.h"
@@ -67,11 +68,21 @@ static void write_in_vain(zx_run_t *run, const zx_change_t *change) {
             continue;
         if (zx_chance(&run->c->rng, 20))
             zx_host_quiesce(&run->host, ZF_QUIESCE_FLUSH);
+        zf_param_item_t item = zx_host_item(&run->host, i);
+        if (run->c->params[i].away == ZX_UNFETCHED)
+            zx_host_fetch_items(&run->host, &item, 1);
         void *values = zx_case_values(run->c, &run->c->params[i]);
         zx_host_overwrite(&run->host, i, &(zo_range_t){.id = i}, values, zx_chance(&run->c->rng, 40));
         free(values);
     }
     zx_rng_swap(&run->c->rng, &rng);
+}
+
+/* After a load the newest report is the checkpoint's, which misses none. */
+static void forget_missing(zx_run_t *run) {
+    zo_report_t *r = &run->reports[zo_n_steps(run->oracle)];
+    r->n_missing = 0;
+    r->first_missing = ZO_NO_ID;
 }
 
 /* What is loaded is perhaps loaded again. */
@@ -91,6 +102,8 @@ static int load(zx_run_t *run, const zx_change_t *change) {
                            &report, &run->host.err);
     if (zx_is_call_bad(&run->host, "load", st))
         return -1;
+    forget_missing(run);
+    zx_run_check_counters(run);
     if (report.continues != change->continues || report.step != zo_n_steps(run->oracle) ||
         report.n_missing != change->n_missing || report.n_extra != change->n_extra) {
         zx_fails(run->result, &where,
@@ -124,8 +137,9 @@ static void spoil_params(zx_run_t *run) {
 static int reopen(zx_run_t *run, zx_change_t *change, int is_moving, int is_dry) {
     const zf_loader_t *loader = run->host.loader;
     zx_host_sync(&run->host);
-    zx_host_close(&run->host);
+    zx_host_close(&run->host, 0);
     run->result->is_muted = is_dry;
+    zx_carried_restore(run, 0);
     if (is_moving)
         zx_run_move(run, change);
     zx_run_forget(run);
@@ -231,6 +245,8 @@ static void go_on(zx_run_t *run, zx_place_t place, int is_moving) {
     } else if (place == SAME_INSTANCE) {
         load(run, &change);
     }
+    if (place != AS_IT_IS || run->c->law == 4)
+        zx_carried_brought(run->c);
 }
 
 void zx_run_save_point(zx_run_t *run) {

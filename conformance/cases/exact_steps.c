@@ -2,6 +2,7 @@
 /* exact_steps.c - see exact_steps.h. */
 #include "exact_steps.h"
 #include "exact_between.h"
+#include "exact_carried.h"
 #include "exact_change.h"
 #include "exact_damage.h"
 #include "exact_device.h"
@@ -79,7 +80,7 @@ static void choose_clip_norm(zx_run_t *run, double host_norm) {
 static void step(zx_run_t *run) {
     zx_case_t *c = run->c;
     zo_hyper_t groups[ZX_MAX_GROUPS];
-    int is_wait = zx_chance(&c->rng, c->p_wait);
+    int is_wait = zx_chance(&c->rng, c->p_wait) || (c->is_carrying && c->mode == ZX_QUEUE);
     uint32_t flags = (is_wait ? ZF_STEP_WAIT : 0) | (zx_chance(&c->rng, 10) ? ZF_STEP_EPOCH_END : 0);
     uint32_t edited = zx_below(&c->rng, c->n_params);
     double norm = draw_host_norm(c);
@@ -146,7 +147,8 @@ static void check_after_destroy(zx_run_t *run) {
         zx_where_t where = {
             .law = 2, .what = "visible after destroy", .param = c->params[i].name, .step = zo_n_steps(run->oracle)};
         uint32_t expected, found;
-        if ((c->params[i].flags & ZF_PARAM_TIED) || (run->host.shards && run->host.is_sharded[i]))
+        if ((c->params[i].flags & ZF_PARAM_TIED) || c->params[i].away != ZX_IN_PLACE ||
+            (run->host.shards && run->host.is_sharded[i]))
             continue;
         if (run->host.is_on_gpu) {
             zx_device_pull(c->params[i].array);
@@ -169,6 +171,19 @@ static void check_callback(zx_run_t *run) {
                      run->c->rules[i].n_bad_calls, i);
 }
 
+/* Destroyed with FLUSH: from rest, or with gradients of a step that does not come, perhaps of both. */
+static void flush_at_the_end(zx_run_t *run) {
+    zx_run_announce_all(run);
+    if (zx_chance(&run->more, 50))
+        zx_run_gradients(run);
+    if (zx_chance(&run->more, 50)) {
+        zo_rest(run->oracle);
+        zx_host_quiesce(&run->host, ZF_QUIESCE_DRAIN);
+    }
+    zx_host_sync(&run->host);
+    zo_flush(run->oracle);
+}
+
 static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {
     static const uint32_t p_clip[] = {5, 50, 100, 100};
     zx_run_t *run = zx_alloc(sizeof *run);
@@ -182,6 +197,7 @@ static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {
     run->clips = zx_rng(c->seed + 0x636c697073, (uint64_t)c->law, c->index);
     run->p_clip = p_clip[zx_below(&run->clips, 4)];
     run->wide = zx_rng(c->seed + 0x6c69737473, (uint64_t)c->law, c->index);
+    run->more = zx_rng(c->seed + 0x6d6f7265, (uint64_t)c->law, c->index);
     run->layers = zx_rng(c->seed + 0x6c6179657273, (uint64_t)c->law, c->index);
     run->ranges = zx_rng(c->seed + 0x72616e676573, (uint64_t)c->law, c->index);
     run->damages = zx_rng(c->seed + 0x64616d616765, (uint64_t)c->law, c->index);
@@ -211,7 +227,7 @@ static void note_ended(zx_run_t *run, zx_result_t *result) {
 }
 
 void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, const zx_resume_t *resume) {
-    int is_abrupt; /* destroyed with windows open and replays in flight */
+    int is_flushed, is_abrupt; /* destroyed with FLUSH; or with windows open and replays in flight */
     if (zx_law_saves(c->law) && !zf_loader_plugin(loader)->get_extension(ZF_EXT_STATE))
         return; /* nothing is compared, which the table says */
     zx_run_t *run = new_run(c, result);
@@ -224,8 +240,9 @@ void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, c
         return;
     run_steps(run);
     is_abrupt = c->law == 2 && zx_chance(&c->rng, 10);
+    is_flushed = !c->ranks && c->law != 6 && !is_abrupt && zx_chance(&run->more, 30);
     if (!zx_is_bad(result) && !is_abrupt && !run->is_over)
-        finish(run);
+        is_flushed ? flush_at_the_end(run) : finish(run);
     zx_host_sync(&run->host);
     if (!zx_is_bad(result) && !run->is_over)
         zx_run_poll(run);
@@ -233,7 +250,7 @@ void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, c
         note_ended(run, result);
         return;
     }
-    zx_host_close(&run->host);
+    zx_host_close(&run->host, is_flushed ? ZF_DESTROY_FLUSH : 0);
     if (!run->is_over &&
         (!is_abrupt || c->mode % 2 == 0)) /* with FETCH, values that were not fetched may be on their way for ever */
         check_after_destroy(run);

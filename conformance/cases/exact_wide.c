@@ -37,7 +37,7 @@ zo_hyper_t zx_wide_hyper(zx_rng_t *r) {
     zo_hyper_t h = {.lr = zx_log_uniform(r, 1e-8, 1.0),
                     .beta1 = zx_chance(r, 15) ? 0.0 : 1.0 - zx_log_uniform(r, 1e-3, 1.0),
                     .beta2 = zx_chance(r, 10) ? 0.0 : 1.0 - zx_log_uniform(r, 1e-5, 1.0),
-                    .eps = zx_log_uniform(r, 1e-12, 1.0)};
+                    .eps = zx_log_uniform(r, 1e-30, 1.0)};
     h.weight_decay = zx_chance(r, 40) ? 0.0 : fmin(zx_log_uniform(r, 1e-4, 1.5), 0.4 / h.lr);
     return h;
 }

@@ -30,6 +30,7 @@ static void write_one(zx_run_t *run, uint32_t i, int is_new, int is_reset) {
     zx_case_t *c = run->c;
     zx_rng_swap(&c->rng, &run->wide);
     zx_run_fetch_to_write(run, i);
+    c->params[i].away = ZX_IN_PLACE;
     void *values = is_new ? zx_case_values(c, &c->params[i]) : zx_run_draw_sound(run, i);
     zx_rng_swap(&c->rng, &run->wide);
     zx_host_sync(&run->host);
@@ -43,7 +44,10 @@ int zx_wide_change(zx_run_t *run) {
     zx_case_t *c = run->c;
     zf_param_item_t items[ZX_MAX_PARAMS];
     uint32_t list[ZX_MAX_PARAMS], n = 0;
-    if (!zx_is_wide(c) || c->ranks || zx_chance(&run->wide, 30))
+    int n_lent = 0;
+    for (uint32_t i = 0; i < c->n_params; i++)
+        n_lent += c->params[i].away == ZX_LENT;
+    if (!zx_is_wide(c) || c->ranks || zx_chance(&run->wide, 30) || n_lent)
         return 0;
     int is_reset = zx_chance(&run->wide, 40), is_all = zx_chance(&run->wide, 30);
     for (uint32_t i = 0; i < c->n_params; i++)
@@ -53,7 +57,7 @@ int zx_wide_change(zx_run_t *run) {
     for (uint32_t i = 0; i < n; i++)
         write_one(run, list[i], !is_all || zx_chance(&run->wide, 60), is_reset);
     for (uint32_t i = 0; i < n; i++)
-        items[i] = zx_host_item(&run->host, zx_run_name_for(run, &run->wide, list[i]));
+        items[i] = zx_host_item(&run->host, zx_case_name_for(c, &run->wide, list[i]));
     if (n > 0)
         zx_host_changed(&run->host, is_all ? NULL : items, is_all ? 0 : n, is_reset ? ZF_CHANGED_RESET : 0);
     return 1;

@@ -155,7 +155,7 @@ static int run_case(const zs_options_t *o, zs_ranks_t *ranks, const zf_loader_t 
     zx_result_t *result = zx_alloc(sizeof *result);
     zx_resume_t resume = {.plugin = o->plugin};
     time_t began = time(NULL);
-    zx_case_make(c, o->seed, 2, index, 0, 1);
+    zx_case_make(c, o->seed, 2, index, 0, ZX_HAS_QUEUE);
     c->ranks = ranks;
     set_deadline(c, o->deadline_ms ? o->deadline_ms : o->fault ? ZS_DEADLINE_MS : 30000);
     zs_case_prepare(ranks, c, o->stage);

@@ -41,6 +41,18 @@ typedef struct zo_hyper {
 typedef void (*zo_element_fn)(void *ctx, uint64_t number, float *w, float *m, float *v, float g, const zo_hyper_t *h,
                               uint64_t n);
 
+/* The same of one matrix, whole: every array is [rows][cols], moments beyond n_moments are NULL, s unscales and clips.
+ */
+typedef struct zo_whole {
+    uint32_t param;
+    uint64_t batch, rows, cols, n;
+    float *w, *m, *v;
+    const float *g;
+    float s;
+    zo_hyper_t hyper;
+} zo_whole_t;
+typedef void (*zo_whole_fn)(void *ctx, const zo_whole_t *update);
+
 /* Of element e of a parameter. */
 static inline uint64_t zo_number(uint32_t param, uint64_t e) { return ((uint64_t)param << 40) + e; }
 
@@ -48,6 +60,7 @@ static inline uint64_t zo_number(uint32_t param, uint64_t e) { return ((uint64_t
 typedef struct zo_group {
     zo_rule_t rule;
     zo_element_fn element; /* ZO_CALLBACK, with its ctx and as many moments */
+    zo_whole_fn whole;     /* or NULL; in place of element */
     void *element_ctx;
     uint32_t n_moments;
 } zo_group_t;
@@ -85,6 +98,7 @@ typedef struct zo_decl {
     uint32_t n_owners;  /* 0 = the configuration's */
     int is_sharded;     /* it lives as shards */
     int is_shared;      /* other models hold it, too */
+    int is_carried;     /* its memory has gradients and values in turn: no edit is found there */
     zo_dtype_t dtype, grad_dtype;
     uint32_t group;
     const void *visible; /* [elements] of dtype, copied */
@@ -102,6 +116,7 @@ typedef struct zo_report {
     int is_applied;
     uint32_t nonfinite_param; /* first by id, or ZO_NO_ID */
     uint32_t n_present;
+    uint32_t n_missing, first_missing; /* or ZO_NO_ID */
     double norm, clip_factor;
     float s; /* unscale x clip factor, rounded once */
 } zo_report_t;

@@ -12,7 +12,7 @@ int zo_is_trainable(const zo_t *o, uint32_t id) { return o->params[id].is_traina
 
 int zo_is_written(const zo_t *o, uint32_t id) { return o->params[id].is_written; }
 
-int zo_sees_edits(const zo_t *o, uint32_t id) { return o->params[id].sees_edits; }
+int zo_sees_edits(const zo_t *o, uint32_t id) { return o->params[id].sees_edits && !o->params[id].decl.is_carried; }
 
 int zo_is_behind(const zo_t *o, uint32_t id) { return o->params[id].is_behind; }
 

@@ -37,6 +37,7 @@ typedef struct zo_param {
     zo_decl_t decl;
     uint64_t n_elems;
     int is_trainable, is_delivered, was_present;
+    int always_came;                    /* in every step of this set so far */
     int sees_edits;                     /* "Edits in the host's memory" */
     int is_written, is_held, is_behind; /* on_overwrite = ask */
     float *w, *m, *v, *published;
@@ -51,6 +52,7 @@ struct zo {
     zo_matrix_t *matrices;
     uint32_t n_params, n_matrices, n_cohorts;
     uint64_t t, base, epoch_end;
+    int has_stepped;       /* since this set of parameters, or a load */
     uint64_t saved;        /* the newest step after which was a save, or a load */
     uint64_t steps_before; /* of the schedules before this one */
     /* by cohort; resident matrices count as one behind the last, which never closes */

@@ -35,7 +35,7 @@ static float edited(const zo_param_t *p, uint64_t e) {
 
 void zo_see_edits(const zo_param_t *p, float *dst) {
     for (uint64_t e = 0; e < p->n_elems; e++)
-        dst[e] = p->sees_edits ? edited(p, e) : p->w[e];
+        dst[e] = p->sees_edits && !p->decl.is_carried ? edited(p, e) : p->w[e];
 }
 
 /* ---- "Step t": 1 to 3 -------------------------------------------------------------------------------------------- */
@@ -79,6 +79,17 @@ static double sum_of_squares(const zo_t *o, uint32_t id) {
             zo_take_squares(lanes, &n_units, o->params[id].grad + x->first, x->rows, x->cols, x->channels_are_rows);
     }
     return zo_lanes_sum(lanes);
+}
+
+static void find_missing(zo_t *o, zo_report_t *r) {
+    r->first_missing = ZO_NO_ID;
+    for (uint32_t id = 0; id < o->n_params; id++) {
+        zo_param_t *p = &o->params[id];
+        if (o->has_stepped && p->always_came && !p->was_present && r->n_missing++ == 0)
+            r->first_missing = id;
+        p->always_came = p->was_present && (p->always_came || !o->has_stepped);
+    }
+    o->has_stepped = 1;
 }
 
 static void step_scalars(const zo_t *o, const zo_step_t *args, zo_report_t *r) {
@@ -222,6 +233,42 @@ static void update_resident(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, c
     zo_round_moments(o, x, 1);
 }
 
+/* "Update rules", whole matrices: one of them, which begins with block x, and all blocks behind it up to its end. */
+static void update_whole(zo_t *o, zo_matrix_t *x, uint64_t rows, const zo_hyper_t *groups, const zo_report_t *r) {
+    zo_param_t *p = &o->params[x->param];
+    const zo_group_t *group = &o->config.groups[p->decl.group];
+    const uint64_t first = x->first, end = first + rows * x->cols;
+    const zo_whole_t update = {.param = x->param,
+                               .batch = first / (rows * x->cols),
+                               .rows = rows,
+                               .cols = x->cols,
+                               .n = x->n[0] + 1,
+                               .w = p->w + first,
+                               .m = group->n_moments > 0 ? p->m + first : NULL,
+                               .v = group->n_moments > 1 ? p->v + first : NULL,
+                               .g = p->grad + first,
+                               .s = r->s,
+                               .hyper = groups[p->decl.group]};
+    group->whole(group->element_ctx, &update);
+    for (; x < o->matrices + o->n_matrices && x->param == update.param && x->first < end; x++) {
+        for (uint64_t c = 0; c < x->channels; c++)
+            x->n[c]++;
+        zo_round_moments(o, x, 1);
+        for (uint64_t c = 0; c < x->channels; c++)
+            show(o, x, c, p->w);
+    }
+}
+
+/* By whole matrices or by blocks. */
+static void update_of(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const zo_report_t *r) {
+    const zo_param_t *p = &o->params[x->param];
+    uint64_t rows = p->n_elems / zo_n_batch(&p->decl) / x->cols;
+    if (!o->config.groups[p->decl.group].whole)
+        update_resident(o, x, groups, r);
+    else if (x->first % (rows * x->cols) == 0)
+        update_whole(o, x, rows, groups, r);
+}
+
 void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
     zo_report_t *r = out;
     o->t++;
@@ -238,6 +285,7 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
         o->epoch_end = o->t;
     end_gradients(o);         /* 1 */
     step_scalars(o, args, r); /* 2 */
+    find_missing(o, r);
     zo_decide_closes(o);
     for (uint32_t id = 0; id < o->n_params; id++)
         if (o->params[id].was_present && r->is_applied)
@@ -248,7 +296,7 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
         if (x->is_resident) {
             x->is_unfetched = x->is_sent == ZO_SENT_FOR_FETCH && is_present && r->is_applied && o->config.n_owners > 1;
             if (is_present && r->is_applied)
-                update_resident(o, x, args->groups, r);
+                update_of(o, x, args->groups, r);
             continue;
         }
         if (is_present && r->is_applied)
@@ -424,6 +472,7 @@ void zo_save(zo_t *o) {
 }
 
 void zo_loaded(zo_t *o) {
+    o->has_stepped = 0;
     for (uint32_t id = 0; id < o->n_params; id++)
         if (o->params[id].is_trainable)
             zo_see_edits(&o->params[id], o->params[id].w);
