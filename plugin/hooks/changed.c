@@ -317,6 +317,8 @@ static zf_status_t answer_released(const asked_t *asked, uint8_t *out) {
             st = zfi_released_differs(&asked->run->state, m, &differs);
         out[i] = differs ? ZFI_FOUND : asked->run->dev.overwritten[param->id] & ZFI_FOUND_BEHIND;
     }
+    for (uint32_t i = 0; i < asked->n && !st && zfi_tells_when_asked(asked->run->engine); i++)
+        zfi_released_forget(&asked->run->state, owner_at(asked, i)); /* a question ends what HOLD began */
     return st;
 }
 
