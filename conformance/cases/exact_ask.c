@@ -207,6 +207,15 @@ static void see_point(zx_run_t *run) {
     zx_rng_swap(&run->c->rng, &run->questions);
 }
 
+void zx_run_ask_released(zx_run_t *run) {
+    if (!run->c->is_ask || run->c->ranks || !run->host.finds_edits || !run->host.digest)
+        return;
+    zx_rng_swap(&run->c->rng, &run->questions);
+    if (zx_chance(&run->c->rng, 70))
+        ask_some(run, ZF_WRITTEN_LOOK);
+    zx_rng_swap(&run->c->rng, &run->questions);
+}
+
 void zx_run_ask_point(zx_run_t *run) {
     static const uint32_t flags[] = {ZF_WRITTEN_LOOK, ZF_WRITTEN_LOOK, ZF_WRITTEN_HOLD, ZF_WRITTEN_ACCEPT};
     zx_case_t *c = run->c;

@@ -94,6 +94,8 @@ static void draw_rules(zx_case_t *c, zo_rule_t all) {
 static void take_callbacks(zx_case_t *c, uint32_t n_moments) {
     for (uint32_t i = 0; i < ZX_MAX_GROUPS; i++)
         zx_rule_init(&c->rules[i], (n_moments + i) % 3, i), c->config.groups[i].n_moments = (n_moments + i) % 3;
+    for (uint32_t i = 1; i < ZX_MAX_GROUPS; i += 2)
+        c->rules[i].is_wild = c->is_alone && c->law != 3 && c->law != 4 ? 2 : 1;
 }
 
 /* Whatever closes does so at its step's end, and is replayed by the host's rule, which may take its time. */
@@ -386,7 +388,7 @@ static void draw_param(zx_case_t *c, zx_size_t size) {
     }
     p->is_grad_strided = zx_chance(r, 20);
     p->grad_style = zx_chance(r, 60) ? ZX_PLAIN_GRADS : (zx_style_t)zx_below(r, ZX_N_STYLES);
-    p->grad_scale = zx_log_uniform(r, 1e-5, 10.0);
+    p->grad_scale = zx_wide_scale(c, zx_log_uniform(r, 1e-5, 10.0));
     c->n_params++;
 }
 
@@ -562,7 +564,9 @@ static void change_all_keys(zx_case_t *c) {
 
 void zx_case_reconfigure(zx_case_t *c) {
     zo_config_t was = c->config;
-    if (zx_chance(&c->rng, 50))
+    if (c->has_runs && zx_chance(&c->rng, 60))
+        c->config.moments = (zo_moments_t)((c->config.moments + zx_between(&c->rng, 1, 4)) % ZO_N_MOMENTS);
+    else if (zx_chance(&c->rng, 50))
         change_one_key(c);
     else
         change_all_keys(c);

@@ -13,6 +13,7 @@
 typedef struct zx_rule {
     zf_rule_callback_t callback; /* n_moments, name, ctx = this, update */
     uint32_t group;
+    int is_wild;  /* its moments are any numbers that a checkpoint takes; 2: any at all */
     int is_whole; /* its matrices are updated whole, by zx_case_t's rules */
     _Atomic uint32_t n_bad_calls;
     _Atomic int is_slow; /* the next call takes some milliseconds */
@@ -157,6 +158,7 @@ void zx_wide_config(zx_case_t *c);
 void zx_wide_groups(zx_case_t *c);
 /* A shape that was drawn gets further axes in front, up to eight, which may be numbers of matrices. */
 void zx_wide_shape(const zx_case_t *c, zo_decl_t *d);
+double zx_wide_scale(const zx_case_t *c, double scale); /* of a parameter's gradients, at times tiny */
 uint32_t zx_wide_steps(const zx_case_t *c, uint32_t steps);
 zo_hyper_t zx_wide_hyper(zx_rng_t *r);
 

@@ -70,5 +70,6 @@ void zx_run_release_point(zx_run_t *run) {
         zx_run_export(run);
     if (is_inspected)
         zx_run_inspect(run);
+    zx_run_ask_released(run);
     zx_run_resume(run);
 }

@@ -31,6 +31,42 @@ static void two_moments(float *w, float *m, float *v, float g, const zo_hyper_t 
     *w = fmaf(-rate, *m / (sqrtf(*v) + (1.0f + (float)h->eps)), *w * (float)(1.0 - h->lr * h->weight_decay));
 }
 
+/* Any number that a checkpoint takes: denormals, zeros, common ones; without one the largest and infinities, too. */
+static float wild(uint64_t number, uint64_t n, int is_wildest) {
+    zx_rng_t r = {.state = number * 31 + n};
+    uint64_t drawn = zx_rng_bits(&r);
+    uint32_t bits = (uint32_t)drawn,
+             sizes[8] = {bits % 0x800000u,
+                         0,
+                         is_wildest ? 0x7F7FFFFFu - bits % 0x20000u : 0x7F000000u + bits % 0x20000u,
+                         is_wildest ? 0x7F800000u : 0x7F000000u,
+                         0x00800000u + bits % 0x20000u,
+                         0x30000000u + bits % 0x20000000u,
+                         0x30000000u + bits % 0x20000000u,
+                         0x3F800000u + bits % 0x20000u};
+    uint32_t of = sizes[drawn >> 32 & 7] | (uint32_t)(drawn >> 40 & 1) << 31;
+    float x;
+    memcpy(&x, &of, sizeof x);
+    return x;
+}
+
+/* What is left of a moment, of any size, in [0, 1). */
+static float rest_of(const float *moment) {
+    uint32_t bits;
+    memcpy(&bits, moment, sizeof bits);
+    return (float)(bits * 2654435761u >> 16) * 0x1p-16f;
+}
+
+/* Moments that no sum makes: how they are kept shows in what the next update takes from them. */
+static void wild_moments(const zx_rule_t *rule, uint64_t number, float *w, float *m, float *v, float g,
+                         const zo_hyper_t *h, uint64_t n, float rate) {
+    float u = g / (fabsf(g) + (1.0f + (float)h->eps)) + rest_of(m) + (v ? rest_of(v) : 0.0f);
+    *m = wild(2 * number, n, rule->is_wild > 1);
+    if (v)
+        *v = fabsf(wild(2 * number + 1, n, rule->is_wild > 1));
+    *w = fmaf(-rate, u, *w * (float)(1.0 - h->lr * h->weight_decay));
+}
+
 /* In [1, 1.5): of each element its own. */
 static float share_of(uint64_t number) {
     const uint32_t mixed = (uint32_t)((number * UINT64_C(0x9E3779B97F4A7C15)) >> 32);
@@ -41,7 +77,9 @@ void zx_rule_element(void *ctx, uint64_t number, float *w, float *m, float *v, f
                      uint64_t n) {
     const zx_rule_t *rule = ctx;
     float rate = (float)(h->lr / sqrt((double)n)) * share_of(number);
-    if (rule->callback.n_moments == 0)
+    if (rule->callback.n_moments > 0 && rule->is_wild)
+        wild_moments(rule, number, w, m, rule->callback.n_moments > 1 ? v : NULL, g, h, n, rate);
+    else if (rule->callback.n_moments == 0)
         no_moment(w, g, h, rate);
     else if (rule->callback.n_moments == 1)
         one_moment(w, m, g, h, rate);

@@ -68,6 +68,7 @@ void *zx_run_draw_sound(zx_run_t *run, uint32_t i);
 void *zx_run_draw_edit(zx_run_t *run, uint32_t i);
 /* exact_ask.c: on_overwrite = ask. Perhaps the host writes a parameter, or asks what it wrote. */
 void zx_run_ask_point(zx_run_t *run);
+void zx_run_ask_released(zx_run_t *run); /* ... the plugin's memory on the device is gone */
 /* params_changed of all that it wrote, or held over a step: a checkpoint does not say what was held. */
 void zx_run_announce_all(zx_run_t *run);
 /* exact_release.c: zf.residency/1. Perhaps the plugin's device memory is released; then 1, and zx_run_resume() comes

@@ -81,7 +81,8 @@ static void step(zx_run_t *run) {
     zx_case_t *c = run->c;
     zo_hyper_t groups[ZX_MAX_GROUPS];
     int is_wait = zx_chance(&c->rng, c->p_wait) || (c->is_carrying && c->mode == ZX_QUEUE);
-    uint32_t flags = (is_wait ? ZF_STEP_WAIT : 0) | (zx_chance(&c->rng, 10) ? ZF_STEP_EPOCH_END : 0);
+    uint32_t p_end = c->config.strategy == ZO_SELECT_EPOCH ? 20 : 10;
+    uint32_t flags = (is_wait ? ZF_STEP_WAIT : 0) | (zx_chance(&c->rng, p_end) ? ZF_STEP_EPOCH_END : 0);
     uint32_t edited = zx_below(&c->rng, c->n_params);
     double norm = draw_host_norm(c);
     zf_step_report_t report;
@@ -105,11 +106,17 @@ static void step(zx_run_t *run) {
     zx_run_edited(run);
 }
 
+/* Perhaps a step is discarded right behind a choice: that its epoch ended counts for the next one. */
+static int is_behind_choice(zx_run_t *run) {
+    const zo_config_t *g = &run->c->config;
+    return g->strategy == ZO_SELECT_EPOCH && zo_has_chosen(run->oracle) && zx_chance(&run->wide, 30);
+}
+
 static void run_steps(zx_run_t *run) {
     zx_case_t *c = run->c;
     for (uint32_t i = 0; i < c->n_steps && !zx_is_bad(run->result); i++) {
         run->host.step = zo_n_steps(run->oracle) + 1;
-        if (zx_chance(&c->rng, c->p_discard))
+        if (zx_chance(&c->rng, c->p_discard) || is_behind_choice(run))
             do
                 discard(run);
             while (zx_wide_again(run));

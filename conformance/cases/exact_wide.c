@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { OF_CONFIG = 0x77696465, OF_GROUPS = 0x67726f75, OF_SHAPES = 0x73686170 };
+enum { OF_CONFIG = 0x77696465, OF_GROUPS = 0x67726f75, OF_SHAPES = 0x73686170, OF_SCALES = 0x7363616c };
 
 /* ---- settings ---------------------------------------------------------------------------------------------------- */
 
@@ -68,6 +68,11 @@ void zx_wide_shape(const zx_case_t *c, zo_decl_t *d) {
     }
     d->ndim += more;
     d->n_batch_axes = d->n_batch_axes || n > MOST_COLUMNS ? d->n_batch_axes + more : zx_between(&r, 0, more);
+}
+
+double zx_wide_scale(const zx_case_t *c, double scale) {
+    zx_rng_t r = zx_rng(c->seed + OF_SCALES, (uint64_t)c->law, c->index * 1000003 + c->n_named);
+    return zx_is_wide(c) && zx_chance(&r, 30) ? zx_log_uniform(&r, 1e-21, 1e-4) : scale;
 }
 
 uint32_t zx_wide_steps(const zx_case_t *c, uint32_t steps) {

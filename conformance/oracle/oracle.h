@@ -194,6 +194,7 @@ void zo_export(const zo_t *o, uint32_t id, float *dst);
 
 uint64_t zo_n_elems(const zo_t *o, uint32_t id);
 uint64_t zo_n_steps(const zo_t *o);
+int zo_has_chosen(const zo_t *o); /* some cohort did so with the newest step */
 int zo_is_trainable(const zo_t *o, uint32_t id);
 int zo_is_unfetched(const zo_t *o, uint32_t id); /* 1: values of a closed window wait for a fetch of it; + 2: others' of
                                                   * what is resident, in elements that follow from the cut */

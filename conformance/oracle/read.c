@@ -8,6 +8,13 @@ uint64_t zo_n_elems(const zo_t *o, uint32_t id) { return o->params[id].n_elems; 
 
 uint64_t zo_n_steps(const zo_t *o) { return o->t + o->steps_before; }
 
+int zo_has_chosen(const zo_t *o) {
+    for (uint32_t j = 0; j < o->n_cohorts; j++)
+        if (o->t > 0 && o->last_choice[j] == o->t)
+            return 1;
+    return 0;
+}
+
 int zo_is_trainable(const zo_t *o, uint32_t id) { return o->params[id].is_trainable; }
 
 int zo_is_written(const zo_t *o, uint32_t id) { return o->params[id].is_written; }
