@@ -40,6 +40,22 @@ void abi_extent_fill(float *out, size_t n, uint32_t seed) {
     }
 }
 
+/* zf.plan/0 of them all is what bind_params says. */
+static void check_plan(const extent_t *e) {
+    const zf_plan_t *plan = &e->rig.plan;
+    const zf_bind_report_t *bound = &e->rig.bound;
+    const uint64_t n_elems = e->n_params * e->n_elems;
+    abi_check(e->probe, ABI_RULE_BOOKS,
+              plan->n_elems == 0 ||
+                  (plan->n_elems == n_elems && plan->n_owned_elems == n_elems && plan->n_matrices >= e->n_params &&
+                   plan->host_nbytes == bound->host_nbytes && plan->device_nbytes == bound->device_nbytes),
+              "%s: the plan is of %llu elements, %llu matrices, %llu + %llu bytes; bound are %llu, %llu + %llu",
+              e->what, (unsigned long long)plan->n_elems, (unsigned long long)plan->n_matrices,
+              (unsigned long long)plan->host_nbytes, (unsigned long long)plan->device_nbytes,
+              (unsigned long long)n_elems, (unsigned long long)bound->host_nbytes,
+              (unsigned long long)bound->device_nbytes);
+}
+
 /* What is mapped is what is planned. */
 static void open_plugin(extent_t *e, const zf_loader_t *loader) {
     const rig_spec_t spec = {.n_tensors = e->n_params,
@@ -49,7 +65,8 @@ static void open_plugin(extent_t *e, const zf_loader_t *loader) {
                              .config = e->config ? e->config : plain_config,
                              .flags = e->flags,
                              .home = e->home,
-                             .does_not_clip = 1};
+                             .does_not_clip = 1,
+                             .is_planned = 1};
     double before = abi_data_nbytes(), planned, grown;
     int n_threads = abi_watch_threads(1);
     rig_open(&e->rig, loader, &spec);
@@ -60,6 +77,7 @@ static void open_plugin(extent_t *e, const zf_loader_t *loader) {
         (double)rig_counter(&e->rig, "host_planned_nbytes") + (double)rig_counter(&e->rig, "device_planned_nbytes");
     abi_check(e->probe, ABI_RULE_BOOKS, grown <= planned + max_unplanned_nbytes + descriptor_nbytes * e->n_params,
               "%s: bind_params planned %.0f bytes and mapped %.0f", e->what, planned, grown);
+    check_plan(e);
 }
 
 static void open_oracle(extent_t *e) {

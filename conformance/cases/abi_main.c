@@ -58,16 +58,27 @@ typedef struct part {
     int is_core;
 } part_t;
 
-static const part_t parts[] = {{"entry", abi_entry_rows, NULL, 1},         {"slots", NULL, abi_slot_probes, 0},
-                               {"cases", NULL, abi_case_probes, 0},        {"training", abi_training_rows, NULL, 1},
-                               {"hosts", abi_host_rows, NULL, 0},          {"matrices", abi_matrix_rows, NULL, 0},
-                               {"books", abi_books_rows, NULL, 0},         {"extent", abi_extent_rows, NULL, 0},
-                               {"isolation", abi_isolation_rows, NULL, 1}, {"state", abi_state_rows, NULL, 0},
-                               {"order", abi_order_rows, NULL, 0},         {"storage", abi_storage_rows, NULL, 0},
-                               {"drawn", abi_drawn_rows, NULL, 0},         {"clock", abi_clock_rows, NULL, 0},
-                               {"told", abi_told_rows, NULL, 0},           {"waits", abi_waits_rows, NULL, 0},
-                               {"growth", abi_growth_rows, NULL, 1},       {"calls", abi_calls_rows, NULL, 0},
-                               {"manners", abi_manners_rows, NULL, 1},     {"life", abi_life_rows, NULL, 0}};
+static const part_t parts[] = {{"entry", abi_entry_rows, NULL, 1},
+                               {"slots", NULL, abi_slot_probes, 0},
+                               {"cases", NULL, abi_case_probes, 0},
+                               {"training", abi_training_rows, NULL, 1},
+                               {"hosts", abi_host_rows, NULL, 0},
+                               {"matrices", abi_matrix_rows, NULL, 0},
+                               {"books", abi_books_rows, NULL, 0},
+                               {"extent", abi_extent_rows, NULL, 0},
+                               {"isolation", abi_isolation_rows, NULL, 1},
+                               {"state", abi_state_rows, NULL, 0},
+                               {"order", abi_order_rows, NULL, 0},
+                               {"storage", abi_storage_rows, NULL, 0},
+                               {"drawn", abi_drawn_rows, NULL, 0},
+                               {"written", abi_written_rows, NULL, 0},
+                               {"clock", abi_clock_rows, NULL, 0},
+                               {"told", abi_told_rows, NULL, 0},
+                               {"waits", abi_waits_rows, NULL, 0},
+                               {"growth", abi_growth_rows, NULL, 1},
+                               {"calls", abi_calls_rows, NULL, 0},
+                               {"manners", abi_manners_rows, NULL, 1},
+                               {"life", abi_life_rows, NULL, 0}};
 enum { N_PARTS = sizeof parts / sizeof parts[0] };
 
 static void run_part(abi_probe_t *probe, const part_t *part) {

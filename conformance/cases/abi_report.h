@@ -55,6 +55,8 @@
     X(DIGEST, 5, "digest", "a digest changes with every element, in all its bits")                                     \
     X(RECORDS, 5, "records", "reports and records of former steps say what the host counted")                          \
     X(WAITS, 5, "waits", "a wait ends at its deadline, and a fetch does not wait")                                     \
+    X(WRITTEN, 5, "written", "what the host wrote is found, held and told until it is announced")                      \
+    X(AUDITS, 5, "audits", "an audit moves with every array, every part of it, and with nothing else")                 \
     X(EXTENT, 5, "extent", "many parameters, a large one and many steps train as AdamW")                               \
     X(NO_ALLOC, 5, "no-alloc", "hooks allocate nothing after the first step")                                          \
     X(STATUS, 5, "status", "the error record's status, scope, origin and parameter are in order")                      \

@@ -95,20 +95,20 @@ static const void *get_extension(void *ctx, const char *id) {
 
 static void make_instance(rig_t *rig) {
     zf_error_t err = {.struct_size = sizeof err};
-    const zf_create_args_t args = {.struct_size = sizeof args,
-                                   .flags = (rig->spec.cannot_fetch ? 0u : ZF_CREATE_CAP_FETCH) |
-                                            (rig->spec.goes_by_shards ? ZF_CREATE_CAP_SHARDS : 0u),
-                                   .host = &rig->host,
-                                   .config_text = rig->spec.config,
-                                   .config_text_nbytes = rig->spec.config ? strlen(rig->spec.config) : 0,
-                                   .device_type = ZF_DEVICE_CPU};
+    rig->create = (zf_create_args_t){.struct_size = sizeof rig->create,
+                                     .flags = (rig->spec.cannot_fetch ? 0u : ZF_CREATE_CAP_FETCH) |
+                                              (rig->spec.goes_by_shards ? ZF_CREATE_CAP_SHARDS : 0u),
+                                     .host = &rig->host,
+                                     .config_text = rig->spec.config,
+                                     .config_text_nbytes = rig->spec.config ? strlen(rig->spec.config) : 0,
+                                     .device_type = ZF_DEVICE_CPU};
     zf_host_stderr("zf-conform", "1", ZF_LOG_WARN, &rig->host);
     rig->host.get_extension = get_extension;
     given = rig->spec.ranks;
     zf_stream_host_thread(&rig->stream);
     if (rig->spec.mode == RIG_QUEUE)
         rig_check(rig->cpu->queue_create(&rig->queue, &rig->stream, &err), &err);
-    rig_check(rig->zf->create(&args, &rig->instance, &err), &err);
+    rig_check(rig->zf->create(&rig->create, &rig->instance, &err), &err);
 }
 
 static void bind_tensors(rig_t *rig) {
@@ -138,7 +138,13 @@ static void bind_tensors(rig_t *rig) {
         decls[i].group = rig->spec.groups ? i % n_tensors % rig->spec.n_groups : 0;
     }
     uint32_t *ids = array_of(n, sizeof *ids);
-    rig_check(rig->zf->bind_params(rig->instance, &bind, ids, NULL, &err), &err);
+    const zf_plan_ext_t *ext = rig->zf->get_extension(ZF_EXT_PLAN);
+    const zf_plan_args_t plan = {.struct_size = sizeof plan, .create = &rig->create, .bind = &bind};
+    rig->plan.struct_size = sizeof rig->plan;
+    rig->bound.struct_size = sizeof rig->bound;
+    if (rig->spec.is_planned && ext)
+        rig_check(ext->plan(&plan, &rig->plan, &err), &err);
+    rig_check(rig->zf->bind_params(rig->instance, &bind, ids, &rig->bound, &err), &err);
     for (uint32_t i = 0; i < n_tensors; i++)
         rig->items[i].id = ids[i];
     free(ids);

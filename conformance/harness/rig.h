@@ -12,6 +12,7 @@
 
 #include "zf/ext/cpu.h"
 #include "zf/ext/draft/collectives.h"
+#include "zf/ext/draft/plan.h"
 #include "zf_loader.h"
 
 /* How the host computes and hands over its gradients. */
@@ -38,6 +39,7 @@ typedef struct rig_spec {
     const zf_collectives_ext_t *ranks; /* what the host gives of other ranks; NULL: there are none */
     int does_not_clip;                 /* else every step is clipped */
     int goes_by_shards;                /* ZF_CREATE_CAP_SHARDS */
+    int is_planned;                    /* by zf.plan/0, before it is bound */
     int cannot_fetch;                  /* parameters are read in the host's own memory, when step has returned */
 } rig_spec_t;
 
@@ -47,6 +49,9 @@ typedef struct rig {
     const zf_cpu_ext_t *cpu; /* NULL: the plugin has no queues */
     rig_spec_t spec;
     zf_host_t host;
+    zf_create_args_t create;
+    zf_plan_t plan; /* zero where the plugin has no zf.plan/0 */
+    zf_bind_report_t bound;
     zf_instance_t *instance;
     zf_cpu_queue_t *queue; /* NULL but for RIG_QUEUE */
     zf_stream_t stream;
