@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs.py SOURCE_DIR [PLUGIN.so [ZF]] - what the documents say and a program can check.
+"""docs.py SOURCE_DIR [PLUGIN.so [ZF [BUILD_DIR]]] - what the documents say and a program can check.
 
   program   the C code in README.md and docs/recipes.md stands so in a program of bindings/examples, which a test builds and runs
   run       README.md shows the areas' lines and the last word of conformance/results/run.txt, all that judge printed of a wheel
-  figures   README.md's figures are those of the page or file that measured them: moments that fall, AdamW on a CPU, simulated machines, defaults
+  figures   README.md's figures are those of the page or file that measured them: moments that fall, AdamW on a CPU, simulated machines, defaults,
+            bytes, versions
+  commands  scripts and programs that any page runs are there, `ctest -R` names tests of BUILD_DIR, and docs/start.md installs as README.md does
   length    README.md and conformance/README.md have at most 150 lines, abi/README.md less than 220
   sentences the pages that are read first have no sentence of more than 35 words
   links     every relative link and image of a Markdown file leads to a file, and to a heading that is there
   needs     the libraries that the texts name are the ones that PLUGIN.so needs (readelf)
   keys      docs/configuration.md and docs/counters.md are what `ZF page NAME` prints of PLUGIN.so
 """
+import math
 import re
 import subprocess
 import sys
@@ -25,9 +28,17 @@ NEEDS = {"README.md": "needs ([^.]*?) and no\\s+other\\s+library",
          "conformance/cases/abi_report.h": "needs no library but ([^\"]*)\""}
 
 
+def files(root, pattern):
+    """Of the tree, but for what a build writes."""
+    for path in sorted(root.glob("*")):
+        if path.is_dir() and not path.is_symlink() and path.name not in SKIPPED and not path.name.startswith("build-"):
+            yield from files(path, pattern)
+        elif path.match(pattern):
+            yield path
+
+
 def markdown(root):
-    return [p for p in sorted(root.rglob("*.md"))
-            if not any(part in SKIPPED or part.startswith("build-") for part in p.relative_to(root).parts)]
+    return files(root, "*.md")
 
 
 def check_program(root):
@@ -55,24 +66,50 @@ def rows_of(text, n_columns):
 
 def check_figures(root):
     read = {name: (root / name).read_text(encoding="utf-8") for name in (
-        "README.md", "docs/memory.md", "docs/tools.md", "docs/configuration.md", "conformance/results/cpu_step.txt")}
-    readme = read["README.md"]
-    decay = {row[0]: row[3].split(" ")[0] for row in rows_of(read["docs/memory.md"], 4)}
+        "README.md", "docs/memory.md", "docs/tools.md", "docs/configuration.md", "conformance/results/cpu_step.txt", "pyproject.toml")}
+    readme, memory_page = read["README.md"], read["docs/memory.md"]
+    small = rows_of(memory_page, 4)
+    decay = {row[0]: row[3].split(" ")[0] for row in small}
+    n_spared = [math.floor(10 * (8 - float(row[1]))) / 10 for row in small if row[0] in ("`int8_bfloat16`", "`int8`")]
     names, _, medians = rows_of(readme, 6)
     wall = {name: float(ns) for name, ns in re.findall(r"^(\S.*?)  +([0-9.]+)", read["conformance/results/cpu_step.txt"], re.MULTILINE)}
-    memory = re.search(r"memory moves ([0-9]+)", read["conformance/results/cpu_step.txt"]).group(1)
+    moved = re.search(r"memory moves ([0-9]+)", read["conformance/results/cpu_step.txt"]).group(1)
     exact = [float(cell.split(",")[0]) for row in rows_of(read["docs/tools.md"], 6) for cell in row[3:] if re.match("[01][.][0-9]{2},", cell)]
     defaults = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", read["docs/configuration.md"], re.MULTILINE))
     shown = {key: row[1] for row in rows_of(readme, 3) for key in re.findall(r"^`(?:\[\w+\] )?(\w+)`$", row[0])}
+    versions = [re.search(pattern + '">=([0-9.]+)"', read["pyproject.toml"].replace("[\"torch", '"')).group(1) for pattern in ("requires-python = ", "torch = ")]
     for what, said in (
             ("docs/memory.md: the fall of moments", [decay.get(name) for name in names] == medians),
+            ("docs/memory.md: small moments", f"per parameter, `int8_bfloat16` {n_spared[0]}, `int8` {n_spared[1]} ([how]" in readme),
+            ("docs/memory.md: one rank", all(f" {nbytes} with int8" in memory_page for nbytes in re.findall(r"([0-9.]+) in 8 bits\n", readme)) and
+             "values, through 64 MiB" in readme and "of another host | 64 MiB" in memory_page),
+            ("docs/memory.md: on a CPU", "exact takes 16 with weights and gradients" in readme and "| in all | 16 | 16 |" in memory_page),
+            ("pyproject.toml: versions", "Python {} and torch {} or newer".format(*versions) in readme),
             ("conformance/results/cpu_step.txt", f"{wall['plugin, float32']:.2f} ns per parameter, torch's fused AdamW {wall['torch AdamW fused, fp32']:.2f} "
-             f"(two cores, {memory} GB/s of memory" in readme),
+             f"(two cores, {moved} GB/s of memory" in readme),
             ("docs/tools.md: the machines", f"in {sum(of >= 0.9 for of in exact)} of the {len(exact)} simulated cases" in readme),
             ("docs/configuration.md: defaults", len(shown) == 7 and all(
                 said.split()[0] == defaults.get(key) or said == "2 in windows" for key, said in shown.items()))):
         if not said:
             yield f"README.md: says otherwise than {what}"
+
+
+def check_commands(root, build):
+    """The tests that a build lacks, of PyTorch or of CUDA, are named by their file."""
+    listed = subprocess.run(["ctest", "--test-dir", build, "-N"], stdout=subprocess.PIPE, text=True, check=True).stdout if build else ""
+    tests = re.findall(r"Test +#\d+: (\S+)", listed) + re.findall(r"NAME (\w+)", "".join(path.read_text() for path in files(root, "CMakeLists.txt")))
+    for path in markdown(root):
+        text = path.read_text(encoding="utf-8")
+        for script in re.findall(r"\b(?:sh|bash|python3?) ((?:[\w-]+/)+[\w-]+\.(?:sh|py))", text):
+            if not any((folder / script).exists() for folder in (root, path.parent)) and not script.startswith("zf-kit/"):
+                yield f"{path.relative_to(root)}: there is no {script}"
+        for pattern in re.findall(r"ctest (?:--\S+ \S+ )?-R '?([^'`\s]+)", text):
+            if build and not any(re.search(pattern.replace("\\|", "|"), test) for test in tests):
+                yield f"{path.relative_to(root)}: ctest -R {pattern} names no test"
+    install = [[line.split("#")[0].strip() for line in re.findall("^    ((?:sh conf|python3|pip).*)", (root / name).read_text(encoding="utf-8"), re.MULTILINE)[:3]]
+               for name in ("README.md", "docs/start.md")]
+    if install[0] != install[1]:
+        yield f"docs/start.md: installs by {install[1]}, README.md by {install[0]}"
 
 
 def check_length(root):
@@ -141,6 +178,7 @@ def check_keys(root, plugin, zf):
 def main():
     root = Path(sys.argv[1])
     problems = [*check_program(root), *check_run(root), *check_figures(root), *check_length(root), *check_sentences(root), *check_links(root)]
+    problems += check_commands(root, sys.argv[4] if len(sys.argv) > 4 else None)
     if len(sys.argv) > 2:
         problems += check_needs(root, sys.argv[2])
     if len(sys.argv) > 3:
