@@ -3,6 +3,7 @@
 whose copies are late (test_torch_lanes.py).
 """
 import copy
+import importlib.util
 import logging
 import tempfile
 import weakref
@@ -78,6 +79,14 @@ def written_from_the_paper(update, a, b, c):
     return x
 
 
+def of_emerging_optimizers(update, coefficients):
+    from emerging_optimizers import utils
+    from emerging_optimizers.orthogonalized_optimizers import muon_utils
+
+    with utils.fp32_matmul_precision("highest"):
+        return muon_utils.newton_schulz(update, 5, "custom", [coefficients])
+
+
 class BesideTorch(TorchTest):
     def test_every_option(self):
         """From the same gradients matrices have torch's bits."""
@@ -114,15 +123,17 @@ class BesideTorch(TorchTest):
                 self.assertLessEqual((ours.double() - exact).norm(), 1.02 * (theirs.double() - exact).norm() + 1e-9, shape)
 
     def test_in_fp32_it_is_the_papers(self):
-        """200 matrices of each shape, at once and alone."""
-        generator = torch.Generator().manual_seed(1)
+        """200 matrices of each shape, at once and alone; and emerging-optimizers' at precision "highest", where that is installed (Python 3.12)."""
+        generator, is_there = torch.Generator().manual_seed(1), importlib.util.find_spec("emerging_optimizers")
         for shape in SHAPES:
             updates = torch.randn(200, *shape, generator=generator)
             for coefficients in COEFFICIENTS:
                 exact = torch.from_numpy(written_from_the_paper(updates, *coefficients))
+                theirs = of_emerging_optimizers(updates, coefficients).double() if is_there else exact
                 for n, of in ((200, updates), (1, updates[0])):
-                    ours = muon.orthogonal(of, coefficients, 5, 1e-7, torch.float32)
-                    self.assertLessEqual((ours.double() - exact[:n].view_as(of)).abs().max(), 1e-5, (shape, coefficients))
+                    ours = muon.orthogonal(of, coefficients, 5, 1e-7, torch.float32).double()
+                    for other in (exact, theirs):
+                        self.assertLessEqual((ours - other[:n].view_as(of)).abs().max(), 1e-5, (shape, coefficients))
 
     def test_the_norm_of_all_is_clipped_before_the_momentum(self):
         ours, theirs = twins()
