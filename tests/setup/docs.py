@@ -5,8 +5,8 @@
   run       README.md shows the areas' lines and the last word of conformance/results/run.txt, all that judge printed of a wheel
   figures   README.md's figures are those of the page or file that measured them: moments that fall, AdamW on a CPU, simulated machines, defaults,
             bytes, versions
-  commands  scripts and programs that any page runs are there, `ctest -R` names tests of BUILD_DIR, and docs/start.md installs as README.md does
-  length    README.md and conformance/README.md have at most 150 lines, abi/README.md less than 220
+  commands  scripts that any page runs and files of code that it names are there, `ctest -R` names tests of BUILD_DIR, and docs/start.md installs as README.md does
+  length    README.md and conformance/README.md have at most 150 lines, abi/README.md less than 220; plugin/SCHEDULE.md begins with exact in ten
   sentences the pages that are read first have no sentence of more than 35 words
   links     every relative link and image of a Markdown file leads to a file, and to a heading that is there
   needs     the libraries that the texts name are the ones that PLUGIN.so needs (readelf)
@@ -103,6 +103,9 @@ def check_commands(root, build):
         for script in re.findall(r"\b(?:sh|bash|python3?) ((?:[\w-]+/)+[\w-]+\.(?:sh|py))", text):
             if not any((folder / script).exists() for folder in (root, path.parent)) and not script.startswith("zf-kit/"):
                 yield f"{path.relative_to(root)}: there is no {script}"
+        for name in re.findall(r"`((?:abi|bindings|cmake|conformance|docs|kernels|lib|plugin|tests)/[\w./-]+)`", text):
+            if not any((folder / name).exists() for folder in (root, path.parent)):
+                yield f"{path.relative_to(root)}: there is no {name}"
         for pattern in re.findall(r"ctest (?:--\S+ \S+ )?-R '?([^'`\s]+)", text):
             if build and not any(re.search(pattern.replace("\\|", "|"), test) for test in tests):
                 yield f"{path.relative_to(root)}: ctest -R {pattern} names no test"
@@ -117,6 +120,9 @@ def check_length(root):
         n = len((root / name).read_text(encoding="utf-8").splitlines())
         if n > most:
             yield f"{name}: {n} lines, at most {most}"
+    first = (root / "plugin/SCHEDULE.md").read_text(encoding="utf-8").split("\n## ")[1]
+    if not first.startswith("Exact in ten lines\n") or re.findall(r"^(\d+)\. ", first, re.MULTILINE) != [str(i) for i in range(1, 11)]:
+        yield "plugin/SCHEDULE.md: does not begin with exact in ten lines"
 
 
 def sentences(text):

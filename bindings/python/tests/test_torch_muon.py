@@ -1,6 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rule muon beside torch.optim.Muon (AdamW for what is no matrix) and double precision: on a CPU, on a Vulkan device, and on one with streams
-whose copies are late (test_torch_lanes.py).
+whose copies are late (test_torch_lanes.py). What others had wrong is asked by:
+
+    DeepSpeed#8441 iterations at every stage   test_once_a_step..., ranks_worker.muon, ranks_share_matrices (tests/plugin/test_matrix.c)
+    DeepSpeed#8443 accumulation 1 = 4          test_once_a_step_however_it_is_accumulated
+    DeepSpeed#8463 offload = no offload        test_every_option, test_weights_of_16_bits_have_masters, test_as_without_one
+    Megatron-LM#6740 padding                   cut_worker.muon (25 rows over two processes, 17 columns, 9 of each expert)
+    Megatron-LM#6642 routing                   test_what_is_no_hidden_matrix_is_adamws, test_experts_are_matrices_each
+    Megatron-LM#6099 counting                  cut_worker.muon (the norm counts each gradient once)
+    Megatron-LM#4728 gated QKV                 test_a_fused_projection_is_as_many_matrices
 """
 import copy
 import importlib.util
