@@ -164,10 +164,16 @@ for device in cpu vulkan:0; do
     /torch/bin/python /in/few_steps_torch.py "$device" >/in/trained
     echo "== $(cat /in/trained)"
 done
+[ "$1" = trixie ] || exit 0 # emerging-optimizers wants Python 3.12
+/torch/bin/pip -q install numpy emerging-optimizers
+tar -C /in -xf /in/zfplugin-*.tar.gz
+cd /in/zfplugin-*/bindings/python/tests
+ZF_TEST_INSTALLED=1 /torch/bin/python -m unittest test_torch_muon.BesideTorch.test_in_fp32_it_is_the_papers
+echo "== Newton-Schulz in fp32 is emerging-optimizers'"
 END
     system build apt ca-certificates,python3-venv 'sh /in/build.sh' "copy:cp \"\$1\"/in/*.whl $work/in"
     agrees "$work"/in/*.whl
-    system use apt ca-certificates,python3-venv,mesa-vulkan-drivers 'sh /in/use.sh'
+    system use apt ca-certificates,python3-venv,mesa-vulkan-drivers "sh /in/use.sh $release"
 }
 
 test_conda() {
