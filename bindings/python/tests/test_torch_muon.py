@@ -15,6 +15,7 @@ import importlib.util
 import logging
 import tempfile
 import weakref
+from pathlib import Path
 from unittest import mock
 
 import support
@@ -142,6 +143,15 @@ class BesideTorch(TorchTest):
                     ours = muon.orthogonal(of, coefficients, 5, 1e-7, torch.float32).double()
                     for other in (exact, theirs):
                         self.assertLessEqual((ours - other[:n].view_as(of)).abs().max(), 1e-5, (shape, coefficients))
+
+    def test_a_gpt_comes_to_torchs_loss(self):
+        """As docs/accuracy.md has it of 9.6 M parameters: a small one, at the same rates."""
+        import late
+
+        text, size = torch.frombuffer(bytearray(Path(late.__file__).read_bytes()), dtype=torch.uint8), late.SMALL._replace(layers=1, batch=2, steps=10)
+        for lr in late.RATES:
+            ours, theirs = (late.train(size, text, "muon", arm, lr, seed=0) for arm in ("plugin", "on time"))
+            self.assertLess(abs(ours / theirs - 1), 1e-5, lr)
 
     def test_the_norm_of_all_is_clipped_before_the_momentum(self):
         ours, theirs = twins()
