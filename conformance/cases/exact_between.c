@@ -67,3 +67,26 @@ void zx_run_between(zx_run_t *run) {
         zx_run_release_point(run);
     zx_run_rebind_point(run, 1);
 }
+
+void zx_run_mid_step(zx_run_t *run) {
+    if (!zx_chance(&run->more, 15))
+        return;
+    switch (zx_below(&run->more, 5)) {
+    case 0:
+        zx_run_flush(run);
+        break;
+    case 1:
+        zo_rest(run->oracle);
+        zx_host_quiesce(&run->host, ZF_QUIESCE_DRAIN);
+        break;
+    case 2:
+        zx_run_export(run);
+        break;
+    case 3:
+        zx_run_fetch_some(run);
+        break;
+    default:
+        zx_run_rebind_point(run, 1);
+        break;
+    }
+}

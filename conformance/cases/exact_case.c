@@ -16,9 +16,7 @@
 #include "exact_device.h"
 #include "zf_loader.h"
 
-typedef enum zx_size { ZX_SMALL = 0, ZX_BIG, ZX_MEDIUM, ZX_TINY, ZX_RUNS } zx_size_t;
-enum { LONGEST_AUTO = 16 };   /* update_interval = auto */
-enum { MOST_MATRICES = 512 }; /* of a tensor: what a device in software walks through in seconds */
+enum { LONGEST_AUTO = 16 }; /* update_interval = auto */
 
 int zx_is_early(const zx_case_t *c) { return c->index % 16 == 14; }
 
@@ -34,6 +32,8 @@ uint64_t zx_n_elems(const zx_param_t *p) {
 }
 
 /* ---- configuration ----------------------------------------------------------------------------------------------- */
+
+static int saves(const zx_case_t *c) { return c->law == 3 || c->law == 4; }
 
 static double draw_topk_ratio(zx_rng_t *r) {
     if (zx_chance(r, 15))
@@ -95,7 +95,7 @@ static void take_callbacks(zx_case_t *c, uint32_t n_moments) {
     for (uint32_t i = 0; i < ZX_MAX_GROUPS; i++)
         zx_rule_init(&c->rules[i], (n_moments + i) % 3, i), c->config.groups[i].n_moments = (n_moments + i) % 3;
     for (uint32_t i = 1; i < ZX_MAX_GROUPS; i += 2)
-        c->rules[i].is_wild = c->is_alone && c->law != 3 && c->law != 4 ? 2 : 1;
+        c->rules[i].is_wild = c->is_alone && !saves(c) ? 2 : 1;
 }
 
 /* Whatever closes does so at its step's end, and is replayed by the host's rule, which may take its time. */
@@ -150,11 +150,23 @@ static int prefers_exact(const zx_case_t *c) {
     return zx_chance(&r, 70);
 }
 
+/* What a checkpoint keeps of epochs, and of windows that close by data, shows where a choice is yet to come. */
+static void draw_open(zx_case_t *c, zx_rng_t *r) {
+    if (zx_chance(r, 35))
+        c->config.strategy = ZO_SELECT_EPOCH;
+    if (!zx_chance(r, 35) || zx_is_early(c))
+        return;
+    c->config.is_interval_auto = 1;
+    c->config.update_interval = LONGEST_AUTO;
+}
+
 /* mode = exact, which is the default, in further cases that no law makes special. Drawn apart. */
 static void draw_exact(zx_case_t *c) {
     enum { STREAM = 5000 };
     zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + STREAM, c->index + (c->n_params ? 1000003 : 0));
     int is_drawn = zx_chance(&r, 35) && c->law != 1 && c->law != 6;
+    if (!is_drawn && saves(c))
+        draw_open(c, &r);
     if (!is_drawn && !c->has_whole && !c->is_carrying)
         return;
     c->config.update_interval = 1;
@@ -172,6 +184,8 @@ static void draw_runs(zx_case_t *c) {
     c->config.topk_ratio = 0.0;
     c->config.is_mean = 0;
     c->config.moments = zx_chance(&r, 70) ? ZO_MOMENTS_INT8 : ZO_MOMENTS_INT8_BF16;
+    if (saves(c) && zx_chance(&r, 50)) /* they come with a load */
+        c->config.moments = (zo_moments_t)zx_below(&r, ZO_MOMENTS_INT8);
 }
 
 /* As a configuration that was drawn otherwise may have them. */
@@ -266,44 +280,6 @@ static void write_config(zx_case_t *c) {
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
-static void draw_shape(zx_case_t *c, zo_decl_t *d, zx_size_t size) {
-    zx_rng_t *r = &c->rng;
-    int is_big = size == ZX_BIG || size == ZX_MEDIUM;
-    static const uint32_t ndims[] = {0, 1, 1, 2, 2, 2, 2, 2, 3, 3, 4};
-    uint64_t n = 1, cap = zx_chance(r, 20) ? 20000 : 600;
-    d->ndim = is_big ? 2 : ndims[zx_below(r, 11)];
-    for (uint32_t i = 0; i < d->ndim; i++) {
-        uint32_t limit = zx_chance(r, 30) ? 150 : 9;
-        d->shape[i] = size == ZX_BIG      ? zx_between(r, c->is_some ? 430 : 250, c->is_some ? 480 : 600)
-                      : size == ZX_MEDIUM ? zx_between(r, 48, 140)
-                                          : zx_between(r, 1, limit);
-        if (!is_big && n * (uint64_t)d->shape[i] > cap)
-            d->shape[i] = 1;
-        n *= (uint64_t)d->shape[i];
-    }
-    if (!is_big && c->n_params > 0 && d->ndim > 0 && zx_chance(r, 4)) /* the first has elements */
-        d->shape[zx_below(r, d->ndim)] = 0;
-    d->n_batch_axes = d->ndim > 1 && zx_chance(r, 35) ? zx_between(r, 1, d->ndim - 1) : 0;
-    if (d->ndim == 4 && zx_chance(r, 50))
-        d->n_batch_axes = 0; /* a convolution */
-    zx_wide_shape(c, d);
-    while (zx_n_matrices(d) > MOST_MATRICES)
-        d->n_batch_axes--;
-    d->channels_are_rows = zx_chance(r, 25);
-}
-
-/* Rows of whole runs, of batches too; or of one element less, or fewer rows, than runs need. */
-static void draw_runs_shape(zx_case_t *c, zo_decl_t *d) {
-    zx_rng_t *r = &c->rng;
-    d->n_batch_axes = zx_chance(r, 30) ? 1 : 0;
-    d->ndim = 2 + d->n_batch_axes;
-    d->shape[0] = 2;
-    d->shape[d->ndim - 2] =
-        (zx_chance(r, 25) ? zx_between(r, 12, 28) : zx_between(r, 32, 45)) / (d->n_batch_axes ? 2 : 1);
-    d->shape[d->ndim - 1] = 128 * zx_between(r, 1, 2) - (zx_chance(r, 10) ? 1 : 0);
-    d->channels_are_rows = zx_chance(r, 25);
-}
-
 /* One of a crowd: a scalar or a vector, of its neighbour's types for the most part. */
 static void draw_tiny(zx_case_t *c, zo_decl_t *d) {
     const zo_decl_t *before = &c->params[c->n_params - 1].decl;
@@ -366,18 +342,16 @@ static void draw_param(zx_case_t *c, zx_size_t size) {
     memset(p, 0, sizeof *p);
 
     zx_case_name(c, p, number);
-    if (number > 0 && size != ZX_BIG && size != ZX_RUNS && zx_chance(r, 6))
+    if (number > 0 && size != ZX_BIG && size < ZX_RUNS && zx_chance(r, 6))
         tie(c, p);
     if (!p->array) {
-        draw_shape(c, &p->decl, size);
+        zx_draw_shape(c, &p->decl, size);
         draw_flags(c, p, number == 0);
         p->decl.dtype = zx_case_dtype(r);
         p->decl.grad_dtype = zx_chance(r, 60) ? p->decl.dtype : zx_case_dtype(r);
         if (size == ZX_TINY)
             draw_tiny(c, &p->decl);
-        if (size == ZX_RUNS)
-            draw_runs_shape(c, &p->decl);
-        p->decl.group = zx_below(r, c->n_groups);
+        p->decl.group = size == ZX_STACK ? 0 : zx_below(r, c->n_groups);
         p->decl.is_stateless = (p->flags & ZF_PARAM_FROZEN) != 0;
         zx_case_settle_param(c, p);
         p->array = zx_alloc(sizeof *p->array);
@@ -451,6 +425,8 @@ static void draw_params(zx_case_t *c, int is_big) {
             draw_param(c, is_big ? ZX_BIG : (is_crowd ? ZX_MEDIUM : ZX_SMALL));
         else
             draw_param(c, is_crowd ? ZX_TINY : ZX_SMALL);
+    if (c->has_whole && c->n_params < ZX_MAX_PARAMS)
+        draw_param(c, ZX_STACK);
     for (uint32_t i = 0; i < 2 && c->has_runs && c->n_params < ZX_MAX_PARAMS; i++)
         draw_param(c, ZX_RUNS);
 }
@@ -564,7 +540,9 @@ static void change_all_keys(zx_case_t *c) {
 
 void zx_case_reconfigure(zx_case_t *c) {
     zo_config_t was = c->config;
-    if (c->has_runs && zx_chance(&c->rng, 60))
+    if (c->has_runs && was.moments < ZO_MOMENTS_INT8 && zx_chance(&c->rng, 80))
+        c->config.moments = (zo_moments_t)zx_between(&c->rng, ZO_MOMENTS_INT8, ZO_N_MOMENTS - 1);
+    else if (c->has_runs && zx_chance(&c->rng, 60))
         c->config.moments = (zo_moments_t)((c->config.moments + zx_between(&c->rng, 1, 4)) % ZO_N_MOMENTS);
     else if (zx_chance(&c->rng, 50))
         change_one_key(c);

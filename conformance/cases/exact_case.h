@@ -118,6 +118,9 @@ int zx_is_rule_alike(const zx_case_t *c, uint32_t a, uint32_t b);
 void zx_case_settle_share(zx_case_t *c);
 /* One more parameter, behind the others. */
 void zx_case_add_param(zx_case_t *c);
+/* exact_shapes.c: of a parameter that will be number c->n_params; n_batch_axes and channels_are_rows, too. */
+typedef enum zx_size { ZX_SMALL = 0, ZX_BIG, ZX_MEDIUM, ZX_TINY, ZX_RUNS, ZX_STACK } zx_size_t;
+void zx_draw_shape(zx_case_t *c, zo_decl_t *d, zx_size_t size);
 /* A data type, drawn; a home: both as exact_device.h's plain cases have them. */
 zo_dtype_t zx_case_dtype(zx_rng_t *r);
 void zx_case_set_home(zx_param_t *p, int32_t home);

@@ -45,12 +45,16 @@ static void hold(zx_run_t *run, zx_param_t *p, void *values, int is_elsewhere) {
         zx_host_write(&run->host, p->array, values);
     if (!is_elsewhere)
         return;
-    if (p->away == ZX_SPOILT)
-        p->away = ZX_IN_PLACE;
     run->left[run->n_left++] = p->array;
     p->array = zx_alloc(sizeof *p->array);
     zx_array_init(p->array, r, &p->decl, p->decl.dtype, zx_chance(r, 40) && !zx_case_is_contiguous(run->c, p));
-    zx_array_write(p->array, values);
+    if (p->away == ZX_IN_PLACE) {
+        zx_array_write(p->array, values);
+        return;
+    }
+    void *any = zx_case_values(run->c, p); /* a fetch brings the values to the other memory */
+    zx_array_write(p->array, any);
+    free(any);
 }
 
 static void set_flags(zx_param_t *p, uint32_t flags) {
@@ -305,6 +309,7 @@ static int refuse_lent(zx_run_t *run) {
     zx_array_t *own = c->params[i].array, *other = zx_alloc(sizeof *other);
     zx_array_init(other, &run->changes, &c->params[i].decl, c->params[i].decl.dtype, 0);
     zx_array_write(other, zo_visible(run->oracle, i));
+    zx_host_sync(&run->host); /* looks that were launched read its own */
     exchange(c, own, other);
     zx_host_refuse_bind(&run->host, i);
     exchange(c, other, own);

@@ -8,7 +8,12 @@
 
 #include "exact_between.h"
 
-enum { MOST_PARTS = 40, MAX_PER_PARAM = 2 + MOST_PARTS, MAX_DELIVERIES = ZX_MAX_PARAMS * MAX_PER_PARAM, MOST_ON_THEIR_WAY = 2 };
+enum {
+    MOST_PARTS = 40,
+    MAX_PER_PARAM = 2 + MOST_PARTS,
+    MAX_DELIVERIES = ZX_MAX_PARAMS * MAX_PER_PARAM,
+    MOST_ON_THEIR_WAY = 2
+};
 
 typedef struct zx_plan { /* of one parameter */
     zx_delivery_t list[MAX_PER_PARAM];
@@ -119,6 +124,8 @@ void zx_run_gradients(zx_run_t *run) {
         }
         if (zx_chance(&c->rng, 4) && may_pause(run))
             zx_run_between(run);
+        if (c->is_carrying)
+            zx_run_mid_step(run);
     }
     free(plans);
     free(all);

@@ -187,7 +187,9 @@ static void put_moment(const zx_wholes_t *all, uint32_t which, const float *valu
     u->store(u, which, 0, middle, values);
 }
 
+/* All matrices of a parameter at once, or each by itself. */
 static void update_param(const zx_case_t *c, const zx_wholes_t *all, uint32_t elem_size) {
+    int is_one_by_one = all->first->n % 2 == 0;
     for (uint32_t i = 0; i < all->n; i++) {
         const zf_matrix_update_t *u = update_at(all->first, i, elem_size);
         uint64_t first = i * all->n_elems;
@@ -205,7 +207,14 @@ static void update_param(const zx_case_t *c, const zx_wholes_t *all, uint32_t el
                                   .hyper = {u->lr, u->beta1, u->beta2, u->eps, u->weight_decay}};
         zx_rule_whole(c->whole.ctx, &whole);
         memcpy(u->w, whole.w, all->n_elems * sizeof *u->w);
+        const zx_wholes_t one = {.first = u, .n_elems = all->n_elems, .n = 1};
+        if (is_one_by_one) {
+            put_moment(&one, 0, whole.m);
+            put_moment(&one, 1, whole.v);
+        }
     }
+    if (is_one_by_one)
+        return;
     put_moment(all, 1, all->v);
     put_moment(all, 0, all->m);
 }
@@ -244,11 +253,12 @@ void zx_rule_draw(zx_case_t *c, int has) {
         return;
     c->is_carrying = is_carrying;
     c->is_ask &= !is_carrying;
+    c->is_rebound |= is_carrying;
     c->p_edit = is_carrying ? 0 : c->p_edit;
     for (uint32_t i = 0; is_whole && (has & ZX_HAS_MATRICES) && i < ZX_MAX_GROUPS; i++) {
         zx_rule_t *rule = &c->rules[i];
-        uint32_t n_moments = zx_below(&r, 3);
-        if (!zx_chance(&r, 60))
+        uint32_t n_moments = i ? zx_below(&r, 3) : zx_between(&r, 1, 2);
+        if (!zx_chance(&r, 60) && i)
             continue;
         zx_rule_init(rule, n_moments, i);
         rule->is_whole = c->has_whole = 1;
@@ -258,6 +268,8 @@ void zx_rule_draw(zx_case_t *c, int has) {
         c->config.groups[i].whole = zx_rule_whole;
         c->config.groups[i].n_moments = n_moments;
     }
+    if (c->has_whole && zx_chance(&r, 50))
+        c->config.moments = ZO_MOMENTS_STOCHASTIC;
 }
 
 int zx_case_is_contiguous(const zx_case_t *c, const zx_param_t *p) { return c->is_carrying || zx_is_whole(c, p); }
