@@ -1,10 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# usage: tests/packages.sh deb | wheel [RELEASE]; tests/packages.sh wheel-arm64 | conda
+# usage: tests/packages.sh readme | deb | wheel [RELEASE]; tests/packages.sh wheel-arm64 | conda
 # Builds packages of the commit that is checked out, as cmake/release.sh makes them, and uses them where nothing else of this repository is:
 # in new systems of Debian's RELEASE (bookworm, trixie; default: this machine's), by mmdebstrap as root. Each takes minutes and a network, so
 # CI's rows run them (.ci/matrix) and tests/run.sh does not; the test python_package is its quick part.
 #
+#   readme       every command of the README's first screen, of its installation for C and of docs/start.md's program, cut out of them, and
+#                conformance/run.sh, in a system that has git alone, with the seconds of each: conformance/results/first_step.txt
 #   deb          built from Debian's source package; lintian's errors are failures; installed by apt where Depends has to bring all that is
 #                needed: the README's program by pkg-config and a stranger's by CMake, zf, zf-conform judge; then purged
 #   wheel        built from the archive on two cores, in ten minutes at most; auditwheel, which knows every manylinux image, agrees with the name; installed
@@ -53,6 +55,47 @@ sources() {
     sh cmake/release.sh --source >"$work/sources"
     # shellcheck disable=SC2046 # a list
     cp $(cat "$work/sources") "$root"/tests/bindings/consumer/* "$root/tests/judged.sh" "$work/in"
+}
+
+test_readme() {
+    need mmdebstrap mmdebstrap
+    mkdir "$work/in"
+    git bundle create -q "$work/in/libzfplugin" HEAD
+    cp README.md "$work/in"
+    cat >"$work/in/walk.sh" <<'END'
+set -e
+cd
+began=$(date +%s) then=$began used=0
+lap() {
+    times >/in/times # not in a pipe, whose shell would tell its own
+    set -- "$*" "$(date +%s)" "$(awk -F '[ms ]+' 'NR == 2 { printf "%d", 60 * ($1 + $3) + $2 + $4 }' /in/times)"
+    printf '== %4d s, %4d of processors  %s\n' $(($2 - then)) $(($3 - used)) "$1"
+    then=$2 used=$3
+}
+# walk HEADING N: runs the N commands of that part of README.md
+walk() {
+    awk -v heading="$1" '/^#/ { inside = $0 == heading } inside && sub("^    ", "") && /^[a-z]/ { sub(" *#.*", ""); print }' /in/README.md >/in/commands
+    [ "$(wc -l </in/commands)" -eq "$2" ] || { cat /in/commands && echo "README.md: need $2 commands below $1" && exit 1; }
+    while read -r command; do
+        eval "$(echo "$command" | sed 's|URL|/in/libzfplugin|')" </dev/null
+        lap "$command"
+    done </in/commands
+}
+walk '# libzfplugin' 5
+sed -n '/^```python/,/^```/{/^```/!p}' docs/start.md >first_step.py
+python first_step.py >/in/said
+lap "python first_step.py: $(cat /in/said)"
+echo "== $(((then - began + 59) / 60)) minutes to the first trained step"
+rm -r build/python
+pip -q install --force-reinstall --no-deps .
+lap "pip install --force-reinstall --no-deps . (the library alone)"
+deactivate
+walk '## Install' 3
+lap "/usr/local/bin/zf doctor --quick: $(/usr/local/bin/zf doctor --quick | grep '^plugin')"
+sh conformance/run.sh
+lap "sh conformance/run.sh"
+END
+    system walk apt ca-certificates,git 'sh /in/walk.sh'
 }
 
 test_deb() {
@@ -222,8 +265,8 @@ test_wheel_arm64() {
 }
 
 case ${1:-} in
-deb | wheel | wheel-arm64 | conda) ;;
-*) sed -n '3,15p' "$0" && exit 2 ;;
+readme | deb | wheel | wheel-arm64 | conda) ;;
+*) sed -n '3,17p' "$0" && exit 2 ;;
 esac
 release=${2:-$(. /etc/os-release && echo "$VERSION_CODENAME")}
 rm -rf "$work"

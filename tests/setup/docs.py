@@ -4,7 +4,7 @@
   program   the C code in README.md and docs/recipes.md stands so in a program of bindings/examples, which a test builds and runs
   run       README.md shows the areas' lines and the last word of conformance/results/run.txt, all that judge printed of a wheel
   figures   README.md's figures are those of the page or file that measured them: moments that fall, AdamW on a CPU, simulated machines, defaults,
-            bytes, versions
+            bytes, versions, minutes
   commands  scripts that any page runs and files of code that it names are there, `ctest -R` names tests of BUILD_DIR, and docs/start.md installs as README.md does
   length    README.md and conformance/README.md have at most 150 lines, abi/README.md less than 220; plugin/SCHEDULE.md begins with exact in ten
   sentences the pages that are read first have no sentence of more than 35 words
@@ -66,7 +66,8 @@ def rows_of(text, n_columns):
 
 def check_figures(root):
     read = {name: (root / name).read_text(encoding="utf-8") for name in (
-        "README.md", "docs/memory.md", "docs/tools.md", "docs/configuration.md", "conformance/results/cpu_step.txt", "pyproject.toml")}
+        "README.md", "docs/memory.md", "docs/tools.md", "docs/configuration.md", "conformance/results/cpu_step.txt",
+        "conformance/results/first_step.txt", "pyproject.toml", "tests/judged.sh")}
     readme, memory_page = read["README.md"], read["docs/memory.md"]
     small = rows_of(memory_page, 4)
     decay = {row[0]: row[3].split(" ")[0] for row in small}
@@ -78,7 +79,13 @@ def check_figures(root):
     defaults = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", read["docs/configuration.md"], re.MULTILINE))
     shown = {key: row[1] for row in rows_of(readme, 3) for key in re.findall(r"^`(?:\[\w+\] )?(\w+)`$", row[0])}
     versions = [re.search(pattern + '">=([0-9.]+)"', read["pyproject.toml"].replace("[\"torch", '"')).group(1) for pattern in ("requires-python = ", "torch = ")]
+    walked = read["conformance/results/first_step.txt"]
+    n_alone = round(int(re.search(r"(\d+) of processors  .*the library alone", walked).group(1)) / 120)
+    n_judging = int(re.search(r"exit s > (\d+)", read["tests/judged.sh"]).group(1)) / 120
     for what, said in (
+            ("conformance/results/first_step.txt", f"builds the library, {n_alone} minute on two cores" in readme and
+             f"{re.search('([0-9]+) minutes to', walked).group(1)} minutes to the first trained step" in readme),
+            ("tests/judged.sh", f"takes at most {n_judging:g} minutes on two cores" in readme),
             ("docs/memory.md: the fall of moments", [decay.get(name) for name in names] == medians),
             ("docs/memory.md: small moments", f"per parameter, `int8_bfloat16` {n_spared[0]}, `int8` {n_spared[1]} ([how]" in readme),
             ("docs/memory.md: one rank", all(f" {nbytes} with int8" in memory_page for nbytes in re.findall(r"([0-9.]+) in 8 bits\n", readme)) and
