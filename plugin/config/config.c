@@ -393,7 +393,6 @@ static void take_mode(reading_t *r) {
     zfi_config_t *config = &r->config;
     int has_interval = r->is_given[zfi_key_find("zenflow", "update_interval")];
     int has_lag = config->publish_lag != ZFI_PUBLISH_LAG_AUTO, has_mode = r->is_given[zfi_key_find("zenflow", "mode")];
-    config->waits_unasked = !has_lag && !(has_mode && config->mode == ZFI_MODE_EXACT);
     if (!has_mode && (has_interval || has_lag))
         config->mode = ZFI_MODE_WINDOWS;
     config->deferred = config->mode == ZFI_MODE_MEAN ? ZFI_DEFERRED_MEAN : ZFI_DEFERRED_REPLAY;

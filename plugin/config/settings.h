@@ -68,9 +68,8 @@ typedef struct zfi_config {
     int is_auto_resident; /* no key: ... and that is still to come */
     /* no key: the host fetches parameters before it reads them; of create() (zfi_config_settle) */
     int can_fetch;
-    int sees_edits;    /* no key: exact on a device that is the host's memory (zfi_config_settle): the update reads the
-                        * model's value beside its master, so an edit counts by element and nothing is checked */
-    int waits_unasked; /* no key: nobody gave publish_lag or mode = exact, so waits are worth a word */
+    int sees_edits; /* no key: exact on a device that is the host's memory (zfi_config_settle): the update reads the
+                     * model's value beside its master, so an edit counts by element and nothing is checked */
     /* no key: elements that a block of the plan may always have, ZFI_BLOCK_ELEMS; create() lets tests lower it */
     uint64_t block_elems;
     uint32_t whole_nbytes; /* no key: stage 3; parameters up to this are whole on every rank; lowered the same way */

@@ -16,7 +16,6 @@
 #include "hooks/step_record.h"
 #include "hooks/stream.h"
 #include "hooks/trace.h"
-#include "hooks/waits.h"
 #include "instance/instance.h"
 #include "replay/early.h"
 #include "schedule/interval.h"
@@ -263,8 +262,6 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
         atomic_fetch_add(&inst->engine.count.host_waits, (uint64_t)is_waited);
         if (is_waited && !st)
             st = zfi_wait(&inst->engine, &inst->engine.lines.stepped, t, &inst->engine.count.host_wait_ns);
-        if (!st)
-            zfi_waits_watch(inst);
         zfi_hook_traced(inst);
         zfi_tracing_step(&inst->engine, t + inst->run->clock.steps_before + 1);
         zfi_step_record(inst, t + inst->run->clock.steps_before);

@@ -13,12 +13,6 @@ enum { /* bits of zfi_hook_begin */
        ZFI_IN_RELEASED = 1 << ZFI_STATE_RELEASED
 };
 
-/* The waits of a trainer that does not fetch (hooks/waits.h). */
-typedef struct zfi_waits {
-    uint64_t began_ns, stall_ns, first_step; /* when it began to be watched; 0: not yet */
-    int is_said;                             /* or found to be small */
-} zfi_waits_t;
-
 /* A record that zf.stats/1 keeps of each step (hooks/step_record.h). */
 typedef struct zfi_step_kept {
     zf_step_record_t record;
@@ -43,7 +37,6 @@ struct zf_instance {
     uint64_t hook_began_ns;                   /* its begin; 0: it is not traced */
     struct zfi_claims *claims;                /* the memory that is trained (hooks/claims.h) */
     int has_warned_missing, has_warned_empty; /* of steps without a gradient, or without any */
-    zfi_waits_t waits;
     zfi_step_records_t step_records;
     int state;
     int has_said_sync;    /* that a save's mount does not sync directories */

@@ -94,40 +94,4 @@ ZT_TEST(only_what_is_late_waits) {
     zt_rig_end_flushed(&rig);
 }
 
-/* ---- a host that does not fetch ---------------------------------------------------------------------------------- */
-
-static int32_t take_a_while(void *ctx, const zf_rule_update_t *update) {
-    (void)ctx;
-    (void)update;
-    nanosleep(&(struct timespec){0, 100000}, NULL);
-    return 0;
-}
-
-/* Lines about waits in a run of some steps with slow workers. */
-static int n_waits_said(const char *keys, uint32_t flags) {
-    static const zf_rule_callback_t slow = {
-        .struct_size = sizeof slow, .n_moments = 2, .name = "slow", .update = take_a_while};
-    char config[256];
-    static zt_log_t log;
-    static const zt_shape_t one = {
-        .rows = 96, .cols = N_COLS, .home = ZF_HOME_HOST}; /* fifteen calls of the rule, one after the other */
-    zt_rig_start(&rig, &one, 1);
-    zt_rig_use_rule(&rig, ZF_RULE_CALLBACK, &slow);
-    zt_rig_listen(&rig, &log, "call param_fetch");
-    snprintf(config, sizeof config, "[zenflow]\ntopk_ratio = 0\nfull_warm_up_rounds = 1\n%s[host]\nthreads = 1\n",
-             keys);
-    zt_rig_open(&rig, config, flags);
-    zt_rig_steps(&rig, 36);
-    zt_rig_end(&rig);
-    return log.n;
-}
-
-/* It waits, since it is to train on what one that fetches trains on; the log says so once, with the cure. */
-ZT_TEST(waits_are_said) {
-    ck_assert_int_eq(n_waits_said("", 0), 1);
-    ck_assert_int_eq(n_waits_said("publish_lag = 0\n", 0), 0); /* asked for */
-    ck_assert_int_eq(n_waits_said("publish_lag = 1\n", 0), 0);
-    ck_assert_int_eq(n_waits_said("", ZF_CREATE_CAP_FETCH), 0);
-}
-
 ZT_SUITE("at_fetch")

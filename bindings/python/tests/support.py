@@ -154,17 +154,10 @@ def _is_no_forgotten_flush(record):
     return "after the last flush()" not in record.msg
 
 
-def _is_no_wait(record):
-    """How long steps wait depends on what else this machine does."""
-    return "each step waits" not in record.getMessage()
-
-
 class TorchTest(unittest.TestCase):
     """Base of tests that need torch (run_tests.py --needs-torch); optimizers made with self.zenflow() are closed."""
 
     def setUp(self):
-        logging.getLogger("zfplugin").addFilter(_is_no_wait)
-        self.addCleanup(logging.getLogger("zfplugin").removeFilter, _is_no_wait)
         self.made = []
 
     def tearDown(self):
