@@ -225,12 +225,12 @@ static void *run_work(void *raw) {
 
 /* What closes at a step of a rank is what its plan says (test_plan.c has all ranks of whole models), and even. */
 ZT_TEST(work_of_a_run_is_even) {
-    static const uint32_t sizes[] = {8, 64, 512, 64, 512, 64, 512}; /* 8 are there, which takes longest */
+    static const uint32_t sizes[] = {8, 64, 512}; /* 8 are there, which takes longest */
     ck_assert_int_eq(setenv("ZF_TEST_BLOCK_ELEMS", "8192", 1), 0);
-    for (uint32_t i = 0; i < 7; i += ZT_EVERY) {
-        shapes = layers[(i > 0 ? i - 1 : i) / 2];
+    for (uint32_t i = 0; i < 3; i += ZT_EVERY) {
+        shapes = layers[i];
         zt_jobs_start(&ranks, sizes[i], jobs, sizeof *jobs, &(job_t){.config = CONFIG("100000000", "stage = 1")});
-        ranks.ranks[0].rank *= i / 2 % 2; /* the first or the last */
+        ranks.ranks[0].rank *= i % 2; /* the first or the last */
         zt_jobs_run(&ranks, run_work, 0);
         zt_jobs_end(&ranks);
     }

@@ -200,7 +200,7 @@ static void check_swapped(const char *tensor, int value, const char *into, const
     int n_calls, n_why = 0;
     zt_hostile_copy();
     overwrite(tensor, value);
-    for (n_calls = 1;; n_calls += ZT_EVERY > 1 ? 3 : 1) {
+    for (n_calls = 1;; n_calls += 3) {
         zt_rig_t fresh;
         zt_hostile.good.n_calls = 0;
         zt_hostile.good.other = &zt_hostile.bad;
