@@ -86,6 +86,8 @@ sed -n '/^```python/,/^```/{/^```/!p}' docs/start.md >first_step.py
 python first_step.py >/in/said
 lap "python first_step.py: $(cat /in/said)"
 echo "== $(((then - began + 59) / 60)) minutes to the first trained step"
+python conformance/bench/cpu_step.py "$(python -c 'import zfplugin; print(zfplugin.load().file)')" --tensors 4 --rounds 1 | tail -n 1
+lap python conformance/bench/cpu_step.py
 rm -r build/python
 pip -q install --force-reinstall --no-deps .
 lap "pip install --force-reinstall --no-deps . (the library alone)"

@@ -67,7 +67,8 @@ def rows_of(text, n_columns):
 def check_figures(root):
     read = {name: (root / name).read_text(encoding="utf-8") for name in (
         "README.md", "docs/memory.md", "docs/tools.md", "docs/configuration.md", "conformance/results/cpu_step.txt",
-        "conformance/results/first_step.txt", "pyproject.toml", "tests/judged.sh")}
+        "conformance/results/first_step.txt", "pyproject.toml", "tests/judged.sh",
+        "bindings/python/README.md", "bindings/cli/tune.py")}
     readme, memory_page = read["README.md"], read["docs/memory.md"]
     small = rows_of(memory_page, 4)
     decay = {row[0]: row[3].split(" ")[0] for row in small}
@@ -95,6 +96,8 @@ def check_figures(root):
             ("conformance/results/cpu_step.txt", f"{wall['plugin, float32']:.2f} ns per parameter, torch's fused AdamW {wall['torch AdamW fused, fp32']:.2f} "
              f"(two cores, {moved} GB/s of memory" in readme),
             ("docs/tools.md: the machines", f"in {sum(of >= 0.9 for of in exact)} of the {len(exact)} simulated cases" in readme),
+            ("bindings/python/README.md: the wheel", "glibc {}.{} or newer".format(*re.search(r"manylinux_(\d+)_(\d+)_x86", read["bindings/python/README.md"]).groups()) in readme),
+            ("bindings/cli/tune.py", '"--rounds", type=number(1, MOST_ROUNDS), default=3)' in read["bindings/cli/tune.py"] and "your trainer three times" in readme),
             ("docs/configuration.md: defaults", len(shown) == 7 and all(
                 said.split()[0] == defaults.get(key) or said == "2 in windows" for key, said in shown.items()))):
         if not said:
