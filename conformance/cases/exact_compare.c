@@ -8,6 +8,7 @@
 #include "exact_carried.h"
 #include "exact_state.h"
 #include "shard.h"
+#include "zf/ext/stats.h"
 
 static zx_where_t where_of(const zx_run_t *run, int law, const char *what, uint32_t param) {
     return (zx_where_t){.law = law,
@@ -353,10 +354,33 @@ void zx_run_check_report(zx_run_t *run, zf_status_t st, int is_wait, const zf_st
     check_finished(run, report);
 }
 
+/* Of a former step, where it is kept. */
+static void check_record(zx_run_t *run) {
+    const zf_stats_ext_t *stats = run->host.zf->get_extension(ZF_EXT_STATS);
+    uint64_t n = zo_n_steps(run->oracle), t = 0;
+    zx_rng_t r_of_step = zx_rng(run->c->seed, 95, run->c->index * 1000 + n); /* a dry run has no record */
+    if (n > 0)
+        t = n - zx_below(&r_of_step, n < 128 ? (uint32_t)n : 128);
+    zf_step_record_t record = {.struct_size = sizeof record};
+    if (t == 0 || !stats || stats->step_record(run->host.instance, t, &record, NULL) != ZF_OK)
+        return;
+    const zo_report_t *r = &run->reports[t];
+    check_number(run, "record.step", t, record.step);
+    if (!record.is_finished)
+        return;
+    check_number(run, "record.applied", (uint64_t)r->is_applied, (uint64_t)record.applied);
+    check_number(run, "record.skip_reason", r->is_applied ? ZF_SKIP_NONE : ZF_SKIP_NONFINITE,
+                 (uint64_t)record.skip_reason);
+    check_number(run, "record.n_present", r->n_present, record.n_present);
+    check_double(run, "record.grad_norm", r->norm, record.grad_norm);
+    check_double(run, "record.clip_factor", r->clip_factor, record.clip_factor);
+}
+
 void zx_run_poll(zx_run_t *run) {
     zf_step_report_t report = {.struct_size = sizeof report};
     if (run->is_dry ||
         zx_is_call_bad(&run->host, "poll", run->host.zf->poll(run->host.instance, &report, &run->host.err)))
         return;
     check_finished(run, &report);
+    check_record(run);
 }

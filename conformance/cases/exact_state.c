@@ -33,12 +33,35 @@ static void draw_store(const zx_run_t *run, zx_store_t *out) {
     out->is_alone = !run->c->ranks;
 }
 
+static uint32_t note_length(const zx_run_t *run) { return (uint32_t)(run->c->index + 7 * run->n_saves) % 20; }
+
+/* What both say of a checkpoint: its step, its note, how many parameters. */
+static void check_report(zx_run_t *run, const char *call, const zf_state_report_t *report) {
+    zx_where_t where = {.law = run->c->law, .what = call, .step = run->host.step, .element = UINT64_MAX};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < run->c->n_params; i++)
+        n += (uint32_t)zx_is_trainable(&run->c->params[i]);
+    if (report->step != zo_n_steps(run->oracle) || report->n_params + report->n_missing != n || report->nbytes == 0 ||
+        report->note_nbytes != note_length(run))
+        zx_fails(run->result, &where,
+                 "step %" PRIu64 ", expected %" PRIu64 "; %u parameters, expected %u; %" PRIu64
+                 " bytes; a note of %u, expected %u",
+                 report->step, zo_n_steps(run->oracle), report->n_params + report->n_missing, n, report->nbytes,
+                 report->note_nbytes, note_length(run));
+}
+
 static int save(zx_run_t *run, int keeps_open) {
+    char note[32];
     zx_store_t store;
-    zf_status_t st;
+    zf_state_report_t report = {.struct_size = sizeof report};
     draw_store(run, &store);
-    st = zx_store_save(&store, extension(run), run->host.instance, keeps_open ? ZF_STATE_KEEP_OPEN : 0, &run->host.err);
-    return zx_is_call_bad(&run->host, "save", st) ? -1 : 0;
+    snprintf(note, sizeof note, "%.*s", (int)note_length(run), "a note of a checkpoint");
+    zf_status_t st = zx_store_save(&store, extension(run), run->host.instance, keeps_open ? ZF_STATE_KEEP_OPEN : 0,
+                                   note[0] ? note : NULL, &report, &run->host.err);
+    if (zx_is_call_bad(&run->host, "save", st))
+        return -1;
+    check_report(run, "save", &report);
+    return 0;
 }
 
 /* What begins again is refused where it was to go on; so are parameters that come and go, without PARTIAL. Nothing has
@@ -98,12 +121,15 @@ static int load(zx_run_t *run, const zx_change_t *change) {
         return -1;
     write_in_vain(run, change);
     for (int n = zx_chance(&twice, 25) ? 2 : 1, i = 0; i < n && st >= 0; i++)
-        st = zx_store_load(&store, extension(run), run->host.instance, change->is_partial ? ZF_STATE_PARTIAL : 0,
+        st = zx_store_load(&store, extension(run), run->host.instance,
+                           (change->is_partial ? ZF_STATE_PARTIAL : 0) |
+                               (change->continues && zx_chance(&twice, 30) ? ZF_STATE_CONTINUE : 0),
                            &report, &run->host.err);
     if (zx_is_call_bad(&run->host, "load", st))
         return -1;
     forget_missing(run);
     zx_run_check_counters(run);
+    check_report(run, "load", &report);
     if (report.continues != change->continues || report.step != zo_n_steps(run->oracle) ||
         report.n_missing != change->n_missing || report.n_extra != change->n_extra) {
         zx_fails(run->result, &where,

@@ -19,8 +19,12 @@
 
 #include "zf/ext/state.h"
 
-static double draw_host_norm(zx_case_t *c) {
-    return zx_chance(&c->rng, 8) ? (zx_chance(&c->rng, 50) ? NAN : INFINITY) : zx_log_uniform(&c->rng, 1e-3, 1e3);
+/* At times none that a step may have: not finite, or negative. */
+static double draw_host_norm(zx_run_t *run) {
+    zx_rng_t *r = &run->c->rng;
+    int is_bad = zx_chance(r, 8);
+    double norm = is_bad ? (zx_chance(r, 50) ? NAN : INFINITY) : zx_log_uniform(r, 1e-3, 1e3);
+    return is_bad && zx_chance(&run->more, 40) ? -1.5 : norm;
 }
 
 static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *host_norm, uint32_t flags) {
@@ -73,7 +77,8 @@ static void choose_clip_norm(zx_run_t *run, double host_norm) {
     run->host.clip_norm = run->c->clip_norm;
     if (run->host.clip_norm > 0.0 && !zx_chance(&run->clips, run->p_clip))
         run->host.clip_norm = zx_chance(&run->clips, 30) ? 0.0 : 1e30;
-    if (run->host.clip_norm > 0.0 && run->c->norm_kind && isfinite(host_norm) && zx_chance(&run->clips, 30))
+    if (run->host.clip_norm > 0.0 && run->c->norm_kind && host_norm > 0.0 && isfinite(host_norm) &&
+        zx_chance(&run->clips, 30))
         run->host.clip_norm = host_norm * (1.0 - zx_log_uniform(&run->clips, 0x1p-22, 0x1p-7));
 }
 
@@ -84,7 +89,7 @@ static void step(zx_run_t *run) {
     uint32_t p_end = c->config.strategy == ZO_SELECT_EPOCH ? 20 : 10;
     uint32_t flags = (is_wait ? ZF_STEP_WAIT : 0) | (zx_chance(&c->rng, p_end) ? ZF_STEP_EPOCH_END : 0);
     uint32_t edited = zx_below(&c->rng, c->n_params);
-    double norm = draw_host_norm(c);
+    double norm = draw_host_norm(run);
     zf_step_report_t report;
     zx_case_hyper(c, groups);
     if (run->host.finds_edits && !c->is_ask && zx_chance(&c->rng, c->p_edit) && zx_is_trainable(&c->params[edited]) &&

@@ -35,8 +35,9 @@ static void set_place(const zx_store_t *store, zf_state_args_t *args) {
 }
 
 zf_status_t zx_store_save(const zx_store_t *store, const zf_state_ext_t *state, zf_instance_t *instance, uint32_t flags,
-                          zf_error_t *err) {
-    zf_state_args_t args = {.struct_size = sizeof args, .flags = flags | (store->is_synced ? 0 : ZF_STATE_NO_SYNC)};
+                          const char *note, zf_state_report_t *report, zf_error_t *err) {
+    zf_state_args_t args = {
+        .struct_size = sizeof args, .flags = flags | (store->is_synced ? 0 : ZF_STATE_NO_SYNC), .note = note};
     int is_watched = store->is_synced && store->is_alone && !store->is_host;
     if (store->is_host)
         mkdir(store->path, 0777);
@@ -45,7 +46,7 @@ zf_status_t zx_store_save(const zx_store_t *store, const zf_state_ext_t *state, 
         setenv("ZF_STATE_FILE_NBYTES", "4096", 1);
     if (is_watched)
         zx_synced_begin();
-    zf_status_t st = state->save(instance, &args, NULL, err);
+    zf_status_t st = state->save(instance, &args, report, err);
     if (st >= 0 && is_watched)
         st = check_synced(args.path, err);
     unsetenv("ZF_STATE_FILE_NBYTES");

@@ -21,7 +21,7 @@ typedef struct zx_store {
 /* Save number n of a case; the same in every process. The store must stay where it is. */
 void zx_store_draw(zx_store_t *store, uint64_t seed, uint64_t index, uint32_t n, const char *state_path);
 zf_status_t zx_store_save(const zx_store_t *store, const zf_state_ext_t *state, zf_instance_t *instance, uint32_t flags,
-                          zf_error_t *err);
+                          const char *note, zf_state_report_t *report, zf_error_t *err);
 zf_status_t zx_store_load(const zx_store_t *store, const zf_state_ext_t *state, zf_instance_t *instance, uint32_t flags,
                           zf_state_report_t *report, zf_error_t *err);
 /* Removes what the saves of a case left. */

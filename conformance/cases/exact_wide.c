@@ -27,14 +27,14 @@ void zx_wide_config(zx_case_t *c) {
     if (zx_chance(&r, 20))
         c->config.select_interval = zx_between(&r, 12, 64);
     if (zx_chance(&r, 60))
-        c->unscale = zx_log_uniform(&r, 0x1p-24, 0x1p4);
+        c->unscale = zx_chance(&r, 25) ? zx_log_uniform(&r, 0x1p-40, 0x1p24) : zx_log_uniform(&r, 0x1p-24, 0x1p4);
     if (c->clip_norm > 0.0)
-        c->clip_norm = zx_log_uniform(&r, 1e-6, 1e6);
+        c->clip_norm = zx_log_uniform(&r, 1e-9, 1e9);
 }
 
 /* Weights stay finite over some hundred steps: a decay takes away less than all of a weight. */
 zo_hyper_t zx_wide_hyper(zx_rng_t *r) {
-    zo_hyper_t h = {.lr = zx_log_uniform(r, 1e-8, 1.0),
+    zo_hyper_t h = {.lr = zx_log_uniform(r, 1e-8, zx_chance(r, 10) ? 1e5 : 1.0),
                     .beta1 = zx_chance(r, 15) ? 0.0 : 1.0 - zx_log_uniform(r, 1e-3, 1.0),
                     .beta2 = zx_chance(r, 10) ? 0.0 : 1.0 - zx_log_uniform(r, 1e-5, 1.0),
                     .eps = zx_log_uniform(r, 1e-30, 1.0)};
@@ -72,7 +72,9 @@ void zx_wide_shape(const zx_case_t *c, zo_decl_t *d) {
 
 double zx_wide_scale(const zx_case_t *c, double scale) {
     zx_rng_t r = zx_rng(c->seed + OF_SCALES, (uint64_t)c->law, c->index * 1000003 + c->n_named);
-    return zx_is_wide(c) && zx_chance(&r, 30) ? zx_log_uniform(&r, 1e-21, 1e-4) : scale;
+    return zx_is_wide(c) && zx_chance(&r, 30)
+               ? (zx_chance(&r, 80) ? zx_log_uniform(&r, 1e-21, 1e-4) : zx_log_uniform(&r, 10.0, 1e6))
+               : scale;
 }
 
 uint32_t zx_wide_steps(const zx_case_t *c, uint32_t steps) {

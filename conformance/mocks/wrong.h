@@ -57,6 +57,8 @@ void wrong_break_again(zf_plugin_t *table);
 const void *wrong_break_table_again(const char *id, const void *table);
 void wrong_break_third(zf_plugin_t *table);
 void wrong_break_lists(zf_plugin_t *table);
+void wrong_break_drawn(zf_plugin_t *table);
+const void *wrong_break_table_drawn(const char *id, const void *table);
 const void *wrong_break_table_lists(const char *id, const void *table);
 
 /* What a learning rate is multiplied with: 1, but where the file itself is wrong (wrong_file.c). */

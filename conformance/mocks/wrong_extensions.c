@@ -262,5 +262,8 @@ const void *wrong_extension(const char *id) {
     if (IS(ids_by_address) && id && id == last_id)
         return last;
     last_id = id;
-    return last = id ? wrong_break_table_lists(id, wrong_break_table_again(id, wrong_break_table(id, find(id)))) : NULL;
+    if (!id)
+        return last = NULL;
+    last = wrong_break_table_again(id, wrong_break_table(id, find(id)));
+    return last = wrong_break_table_drawn(id, wrong_break_table_lists(id, last));
 }

@@ -213,4 +213,5 @@ void wrong_break_sentence(zf_plugin_t *table) {
     wrong_break_again(table);
     wrong_break_third(table);
     wrong_break_lists(table);
+    wrong_break_drawn(table);
 }
