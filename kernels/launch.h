@@ -18,6 +18,13 @@
 
 enum { ZFI_LAUNCH_NDIM = 8, ZFI_LAUNCH_GRADIENTS = 64, ZFI_ENTER_RECTS = 64, ZFI_NO_PARAM = -1 };
 
+/* A range that is copied. */
+typedef struct zfi_range {
+    void *to;
+    const void *from;
+    uint64_t nbytes;
+} zfi_range_t;
+
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
 typedef struct zfi_data_param {

@@ -11,8 +11,9 @@
 #include "../launch.h"
 
 enum {
-    ZFI_CUDA_THREADS = 256,      /* of a block of every kernel but those of one thread */
-    ZFI_CUDA_MOST_GRADIENTS = 64 /* in one launch of zf_statistics */
+    ZFI_CUDA_THREADS = 256,       /* of a block of every kernel but those of one thread */
+    ZFI_CUDA_MOST_GRADIENTS = 64, /* in one launch of zf_statistics */
+    ZFI_CUDA_MOST_RANGES = 128    /* in one of zf_copy_ranges */
 };
 
 typedef struct zfi_cuda_gradient {
@@ -27,6 +28,12 @@ typedef struct zfi_cuda_statistics {
     int gathers, unused;
     zfi_cuda_gradient_t list[ZFI_CUDA_MOST_GRADIENTS];
 } zfi_cuda_statistics_t;
+
+/* zf_copy_ranges: ranges of two- or four-byte elements that do not overlap; `to` may be page-locked host memory. */
+typedef struct zfi_cuda_ranges {
+    uint32_t n, unused;
+    zfi_range_t list[ZFI_CUDA_MOST_RANGES];
+} zfi_cuda_ranges_t;
 
 /* zf_gate: sets *has_ended where *word says that the instance has ended. */
 typedef struct zfi_cuda_gate {

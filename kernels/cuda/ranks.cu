@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.cu - what is done with the memory that ranks exchange: parts are summed, pieces packed and unpacked. */
+/* ranks.cu - what is done with the memory that ranks exchange: parts are summed, pieces packed and unpacked; and ranges
+ * of a copy to the host. */
 #include "wide.cuh"
 
 /* A rank's part that is not finite at one of N neighbours. */
@@ -83,5 +84,15 @@ KERNEL(zf_move, zfi_move_args_t) {
                       offset_by(args.goes_back ? args.to : args.from, nbytes,
                                 (int64_t)((args.goes_back ? move.to : move.from) + span.first)),
                       args.dtype, span.end - span.first);
+    }
+}
+
+/* A warp has a range. */
+KERNEL(zf_copy_ranges, zfi_cuda_ranges_t) {
+    RETURN_IF_ENDED;
+    for (uint32_t i = blockIdx.x + gridDim.x * (threadIdx.x / 32); i < args.n; i += gridDim.x * (THREADS / 32)) {
+        const zfi_range_t range = args.list[i];
+        const bool has_words = (((uint64_t)range.to | (uint64_t)range.from | range.nbytes) & 3) == 0;
+        copy_warp(range.to, range.from, has_words ? ZFI_F32 : ZFI_BF16, range.nbytes / (has_words ? 4 : 2));
     }
 }

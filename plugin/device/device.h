@@ -65,12 +65,6 @@ typedef enum zfi_op_kind {
     ZFI_OP_LAUNCH  /* runs a kernel */
 } zfi_op_kind_t;
 
-typedef struct zfi_range {
-    void *to;
-    const void *from;
-    uint64_t nbytes;
-} zfi_range_t;
-
 typedef struct zfi_op {
     zfi_op_kind_t kind;
     int is_patient; /* WAIT: for something that the host alone decides, without a deadline */

@@ -51,6 +51,7 @@
 
 #include <pthread.h>
 
+#include "cuda/params.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/driver.h"
 
@@ -225,6 +226,7 @@ CUresult zfi_cuda_kernels_warm_up(zfi_device_t *device, CUstream stream); /* whi
 /* [lock, context] From gradient *from on, for kernels that take a list of them. ZF_IN_PROGRESS: no room for more in the
  * stream; *from says where to go on. */
 zf_status_t zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const void *args, uint32_t *from);
+zf_status_t zfi_cuda_launch_copy(zfi_stream_t *stream, const zfi_cuda_ranges_t *ranges);
 zf_status_t zfi_cuda_gate(zfi_stream_t *stream, CUdeviceptr word);
 
 /* flight.c [lock, context]. Each call that puts a command into a stream stands between begin_call and end_call. */
@@ -235,6 +237,9 @@ int zfi_cuda_has_room(zfi_stream_t *stream);
 void zfi_cuda_begin_call(zfi_stream_t *stream);                                     /* of the host: lets the lock go */
 zf_status_t zfi_cuda_end_call(zfi_stream_t *stream, CUresult rc, const char *what); /* as zfi_cuda_check */
 void zfi_cuda_count_lent(zfi_stream_t *stream); /* what another library may have given the stream */
+
+/* copies.c [lock, context]. A copy from byte *done of range *from on. ZF_IN_PROGRESS: as launch. */
+zf_status_t zfi_cuda_copy(zfi_stream_t *stream, const zfi_op_t *op, uint32_t *from, uint64_t *done);
 
 /* line.c [lock, context]. The line of a timeline, made at first use; NULL: it could not be made. */
 zfi_cuda_line_t *zfi_cuda_line(zfi_device_t *device, zfi_timeline_t *timeline, int has_events);

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "cuda/images.h"
-#include "cuda/params.h"
 #include "device/cuda/backend.h"
 
 #define ZFI_CUDA_KERNELS(X)                                                                                            \
@@ -36,6 +35,7 @@
     X(zf_write_place)                                                                                                  \
     X(zf_sum_parts)                                                                                                    \
     X(zf_move)                                                                                                         \
+    X(zf_copy_ranges)                                                                                                  \
     X(zf_report)                                                                                                       \
     X(zf_gate)
 
@@ -138,7 +138,7 @@ void zfi_cuda_kernels_free(zfi_device_t *device) {
 
 CUresult zfi_cuda_kernels_warm_up(zfi_device_t *device, CUstream stream) {
     static const union nothing {
-        zfi_cuda_statistics_t statistics; /* the largest */
+        zfi_cuda_ranges_t ranges; /* the largest */
         unsigned char args[ZFI_LAUNCH_ARGS];
     } nothing;
     zfi_cuda_gate_t gate = {(const uint64_t *)(uintptr_t)device->has_ended, (uint32_t *)(uintptr_t)device->has_ended};
@@ -177,6 +177,10 @@ static zf_status_t launch_warp(zfi_stream_t *stream, int number, const void *arg
 
 static zf_status_t launch_thread(zfi_stream_t *stream, int number, const void *args) {
     return launch(stream, number, args, 1, 1);
+}
+
+zf_status_t zfi_cuda_launch_copy(zfi_stream_t *stream, const zfi_cuda_ranges_t *ranges) {
+    return launch_wide(stream, K_zf_copy_ranges, ranges);
 }
 
 zf_status_t zfi_cuda_gate(zfi_stream_t *stream, CUdeviceptr word) {

@@ -81,66 +81,6 @@ static zf_status_t issue_wait(zfi_stream_t *stream, item_t *item) {
     return item->has_begun ? zfi_cuda_signal(stream, stream->progress, item->number + 2) : ZF_OK;
 }
 
-/* Of nbytes from a device's address on, those in the same allocation: the host's tensors may adjoin, as cuMemAlloc
- * gives them, and a driver takes no copy beyond one of them. */
-static uint64_t in_one_allocation(const zfi_cuda_driver_t *driver, CUdeviceptr at, uint64_t nbytes) {
-    CUdeviceptr base;
-    size_t size;
-    if (driver->cuMemGetAddressRange(&base, &size, at) || at - base >= size || size - (at - base) >= nbytes)
-        return nbytes;
-    return size - (at - base);
-}
-
-/* Copies the first bytes of a range; *out_nbytes: how many. */
-static zf_status_t copy(zfi_stream_t *stream, zfi_op_kind_t kind, const zfi_range_t *range, uint64_t *out_nbytes) {
-    const zfi_cuda_driver_t *driver = stream->device->driver;
-    CUdeviceptr at = (CUdeviceptr)(uintptr_t)(kind == ZFI_OP_DOWN ? range->from : range->to);
-    CUresult rc;
-    zfi_cuda_begin_call(stream);
-    *out_nbytes = in_one_allocation(
-        driver, at, zfi_cuda_in_one_piece(kind == ZFI_OP_DOWN ? range->to : range->from, range->nbytes));
-    if (kind == ZFI_OP_DOWN)
-        rc = driver->cuMemcpyDtoHAsync(range->to, at, *out_nbytes, stream->handle);
-    else
-        rc = driver->cuMemcpyHtoDAsync(at, range->from, *out_nbytes, stream->handle);
-    return zfi_cuda_end_call(stream, rc, kind == ZFI_OP_DOWN ? "a copy to the host" : "a copy to the device");
-}
-
-static int follows(const zfi_range_t *a, const zfi_range_t *b) {
-    return (const unsigned char *)a->to + a->nbytes == b->to && (const unsigned char *)a->from + a->nbytes == b->from;
-}
-
-/* What is to be copied next: the rest of a range, and those that go on in both memories where it ends. */
-static zfi_range_t next_piece(const item_t *item) {
-    const zfi_range_t *first = &item->op.ranges[item->from];
-    zfi_range_t piece = {(unsigned char *)first->to + item->done, (const unsigned char *)first->from + item->done,
-                         first->nbytes - item->done};
-    for (uint32_t i = item->from + 1; i < item->op.n_ranges && follows(&piece, &item->op.ranges[i]); i++)
-        piece.nbytes += item->op.ranges[i].nbytes;
-    return piece;
-}
-
-static void go_on(item_t *item, uint64_t nbytes) {
-    item->done += nbytes;
-    for (; item->from < item->op.n_ranges && item->done >= item->op.ranges[item->from].nbytes; item->from++)
-        item->done -= item->op.ranges[item->from].nbytes;
-}
-
-/* ZF_IN_PROGRESS: no room for what is left. */
-static zf_status_t issue_copies(zfi_stream_t *stream, item_t *item) {
-    zf_status_t st = ZF_OK;
-    while (item->from < item->op.n_ranges && !st) {
-        zfi_range_t piece = next_piece(item);
-        uint64_t nbytes = 0;
-        if (!zfi_cuda_has_room(stream))
-            return ZF_IN_PROGRESS;
-        if (piece.nbytes)
-            st = copy(stream, item->op.kind, &piece, &nbytes);
-        go_on(item, nbytes);
-    }
-    return st;
-}
-
 static zf_status_t issue_fill(zfi_stream_t *stream, const zfi_op_t *op) {
     CUresult rc;
     if (!op->nbytes)
@@ -171,7 +111,7 @@ static zf_status_t issue(zfi_stream_t *stream, item_t *item) {
         return issue_signal(stream, op);
     case ZFI_OP_DOWN:
     case ZFI_OP_UP:
-        return issue_copies(stream, item);
+        return zfi_cuda_copy(stream, op, &item->from, &item->done);
     case ZFI_OP_FILL:
         return issue_fill(stream, op);
     case ZFI_OP_LAUNCH:

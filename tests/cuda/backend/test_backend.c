@@ -463,6 +463,36 @@ ZT_TEST(copies_end_where_allocations_do) {
     ck_assert(memcmp(there, back, sizeof back) == 0);
 }
 
+/* Small ranges on their way down are written by a kernel where it reaches the memory: of elements of two bytes that lie
+ * anyhow, more than one launch takes. Beside them are one in pageable memory, and one of an odd number of bytes. */
+ZT_TEST(small_ranges_go_down_in_one_launch) {
+    enum { N = 130, STRIDE = 600, NBYTES = N * STRIDE, FEW = 20 };
+    static unsigned char sent[NBYTES], back[NBYTES], expected[NBYTES], pageable[8];
+    zfi_range_t up = {.from = sent, .nbytes = NBYTES}, down[N + 2];
+    open_all();
+    ck_assert_int_eq(ops->pin(device, back, NBYTES, &(int){0}, NULL), ZF_OK);
+    ck_assert_int_eq(ops->alloc(device, NBYTES, "test", &up.to, NULL), ZF_OK);
+    for (int i = 0; i < NBYTES; i++)
+        sent[i] = (unsigned char)(i % 251);
+    for (int i = 0; i < N; i++) {
+        int to = i * STRIDE + 2 * (i % 7), from = i * STRIDE + 2 * (i % 5), n = 2 * (i + 1);
+        down[i] = (zfi_range_t){back + to, (unsigned char *)up.to + from, (uint64_t)n};
+        memcpy(expected + to, sent + from, (size_t)n);
+    }
+    down[N] = (zfi_range_t){pageable, up.to, sizeof pageable};
+    down[N + 1] = (zfi_range_t){back + NBYTES - 33, up.to, 33};
+    memcpy(expected + NBYTES - 33, sent, 33);
+    enqueue(own, zfi_op_up(&up, 1));
+    await_all(own);
+    uint64_t n_given = own->flight.n_given;
+    enqueue(own, zfi_op_down(down, N + 2));
+    await_all(own);
+    ck_assert_uint_le(own->flight.n_given - n_given, FEW);
+    ck_assert(memcmp(back, expected, NBYTES) == 0 && memcmp(pageable, sent, sizeof pageable) == 0);
+    ops->free(device, up.to, NBYTES);
+    ops->unpin(device, back, NBYTES);
+}
+
 /* Whether a child of fork has the page. */
 static int is_a_childs(unsigned char *page) {
     unsigned char is_in_core;

@@ -36,10 +36,6 @@ static void run_fill(fc_op_t *op) {
 
 enum { HOST = 1, DEVICE = 2 };
 
-static uint64_t n_copies;
-
-uint64_t fakecuda_n_copies(void) { return __atomic_load_n(&n_copies, __ATOMIC_RELAXED); }
-
 static int is_side(uint64_t a, int sides) {
     fc_zone_t z;
     int is_device = fc_zone_of(a, &z) ? z.kind == FC_DEVICE_MEMORY : fc_is_in_window(a);
@@ -67,7 +63,6 @@ static CUresult copy(const char *function, uint64_t to, int to_sides, uint64_t f
         return CUDA_ERROR_INVALID_VALUE;
     if (waits && (st = fc_unless_captured()))
         return st;
-    __atomic_fetch_add(&n_copies, 1, __ATOMIC_RELAXED);
     fc_op_t op = {.run = run_copy, .to = to, .from = from, .nbytes = nbytes, .direction = direction(to, from)};
     st = fc_enqueue(s, &op);
     return st || !(waits || to_pageable || from_pageable) ? st : fc_synchronise(s);

@@ -81,7 +81,7 @@ void fc_tear_down_at_exit(void);
 __attribute__((visibility("default"))) uint64_t fakecuda_n_makes(void);
 void fc_count_make(int is_plugin);
 __attribute__((visibility("default"))) uint64_t fakecuda_n_findings(void);
-__attribute__((visibility("default"))) uint64_t fakecuda_n_copies(void); /* of all calls so far; copy.c */
+__attribute__((visibility("default"))) uint64_t fakecuda_n_commands(void); /* of all streams so far; stream.c */
 extern __thread int fc_in_host_function;
 
 /* ---- lock.c ------------------------------------------------------------------------------------------------------ */

@@ -122,6 +122,10 @@ static void order_with_legacy(CUstream s) {
     fc_unlock(&fc_global_lock);
 }
 
+static uint64_t n_commands;
+
+uint64_t fakecuda_n_commands(void) { return __atomic_load_n(&n_commands, __ATOMIC_RELAXED); }
+
 CUresult fc_enqueue(CUstream s, const fc_op_t *op) {
     if (s->capture != CU_STREAM_CAPTURE_STATUS_NONE) {
         s->capture = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
@@ -130,6 +134,7 @@ CUresult fc_enqueue(CUstream s, const fc_op_t *op) {
     order_with_legacy(s);
     fc_op_t command = *op;
     command.takes_room = 1;
+    __atomic_fetch_add(&n_commands, 1, __ATOMIC_RELAXED);
     fc_queue_take_room(s);
     append(s, &command);
     return CUDA_SUCCESS;

@@ -56,6 +56,7 @@ SPARE = 2  # loads beyond data
 LOADS = {
     "zf_check": (2, 2),         # two at once; a value and its column's place
     "zf_collect": (2, 16),      # source and sum; entries of the list, 16 words at once
+    "zf_copy_ranges": (4, 4),   # four at once
     "zf_enter_state": (0, 4),   # w, m, v; a channel's position
     "zf_merge": (4, 16),        # published and visible, two at once; four: published, visible, mask, column's place
     "zf_move": (4, 4),          # four at once
