@@ -89,22 +89,6 @@ ZT_TEST(a_second_moment_below_zero) {
 
 /* ---- windows close, or stay open --------------------------------------------------------------------------------- */
 
-/* Who saves goes on as who loads does, in every mode. */
-ZT_TEST(saver_and_resumer_go_on_alike) {
-    for (int i = 0; i < ZT_N_STATE_CONFIGS; i++) {
-        zf_state_report_t loaded = {.struct_size = sizeof loaded};
-        zt_state_saved(&rig, &store, zt_state_configs[i], 9, 0);
-        zt_state_open_copy(&copy, zt_state_configs[i], 1);
-        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, ZF_STATE_CONTINUE, &loaded));
-        ck_assert_int_eq(loaded.continues, 1);
-        zt_state_check_equal(&rig, &copy, "loaded");
-        zt_state_steps(&rig, 12);
-        zt_state_steps(&copy, 12);
-        zt_state_check_equal(&rig, &copy, zt_state_configs[i]);
-        zt_state_end(&rig, &copy, &store);
-    }
-}
-
 /* What was done before the first step, a load undoes: windows that were closed, weights that were announced. */
 ZT_TEST(a_load_undoes_what_was_done_before) {
     for (int i = 0; i < ZT_N_STATE_CONFIGS; i++) {
