@@ -509,9 +509,10 @@ static zf_status_t read_first_line(zfi_scan_t *scan, uint32_t *out_crc, zf_error
     zfi_scan_word(scan, "{\"format\":\"zf.state\",\"version\":");
     uint64_t version = zfi_scan_number(scan, UINT32_MAX);
     if (!scan->need && version != ZFI_STATE_VERSION)
-        return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
-                         "%s is of version %" PRIu64 ", this plugin reads %d: use the plugin that wrote it",
-                         ZF_STATE_INDEX, version, ZFI_STATE_VERSION);
+        return zfi_error(err, ZF_ERR_CHECKPOINT, "state", "%s is of version %" PRIu64 ", this plugin reads %d: %s",
+                         ZF_STATE_INDEX, version, ZFI_STATE_VERSION,
+                         version == 1 ? "convert it (python -m zfplugin.convert DIR NEW)"
+                                      : "use the plugin that wrote it, or a newer one");
     zfi_scan_word(scan, ",\"crc32\":");
     zfi_scan_string(scan, crc, sizeof crc);
     zfi_scan_word(scan, ",\n");

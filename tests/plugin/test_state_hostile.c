@@ -21,6 +21,7 @@ ZT_TEST(hostile_indexes) {
         const char *behind, *from, *to;
     } edits[] = {
         {NULL, "\"version\":2", "\"version\":3"},
+        {NULL, "\"version\":2", "\"version\":1"},
         {NULL, "\"format\":\"zf.state\"", "\"format\":\"pickle00\""},
         {NULL, "\"plugin\":", " \"plugin\":"}, /* a space */
         {NULL, "\"plugin\":\"", "\"plugin\":\"\\q"},

@@ -4,18 +4,25 @@ import array
 import contextlib
 import ctypes
 import gc
+import json
 import logging
 import math
 import os
 import pickle
 import re
+import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 import unittest
+import zlib
+from pathlib import Path
 from unittest import mock
 
 import support
 import zfplugin
-from zfplugin import _abi, progress, tensors
+from zfplugin import _abi, progress, state, tensors
 
 
 def floats(*values):
@@ -317,3 +324,81 @@ class Descriptors(unittest.TestCase):
     def test_what_is_no_tensor(self):
         with self.assertRaisesRegex(zfplugin.ArgumentError, "weights"):
             tensors.view([1.0, 2.0], "weights")
+
+
+class OfVersion1(InstanceTest):
+    """python -m zfplugin.convert, of checkpoints as the plugin wrote them before there was one kind."""
+
+    SHAPES = {"w": (3, 4), "stack": (2, 2, 3), "b": (4,)}
+
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def bound(self, seed=0.0):
+        weights = {name: floats(*(seed + i / 8 for i in range(math.prod(shape)))) for name, shape in self.SHAPES.items()}
+        instance = self.make(support.SYNCHRONOUS)
+        instance.bind([zfplugin.Param(name, memoryview(values).cast("B").cast("f", self.SHAPES[name]), n_batch_axes=int(name == "stack"))
+                       for name, values in weights.items()])
+        return weights, instance
+
+    def train(self, instance, steps):
+        for step in steps:
+            instance.grads_ready([(i, memoryview(floats(*((step + i + k) % 5 - 2 for k in range(math.prod(shape))))).cast("B").cast("f", shape))
+                                  for i, shape in enumerate(self.SHAPES.values())])
+            instance.step([zfplugin.Hyper(1e-2)])
+
+    def as_version_1(self, folder):
+        """The index that the plugin of version 1 would have written; its files' headers are no matter."""
+        blobs = {path.name: path.read_bytes() for path in folder.iterdir()}
+        index = state.read_index(blobs)
+        for param in index["params"]:
+            param["tensors"] = {array: {"file": param["file"], "offset": at, "nbytes": n, "crc32": crc}
+                                for array, (at, n, crc) in param["tensors"].items()}
+            param["matrices"] = [{}] * (math.prod(param["shape"][:param["batch_axes"]]) * param["blocks"])
+            param["n_batch_axes"] = param.pop("batch_axes")
+        clocks = {"step": index["submitted"], "steps_before": 0, "steps_applied": index["applied"], "steps_skipped": index["skipped"]}
+        old = {"format": "zf.state", "version": 1, **{key: index[key] for key in ("plugin", "note", "config", "is_mean", "params")},
+               "clocks": clocks, "rules": [{"rule": rule["rule"]} for rule in index["rules"]], "files": [{"name": f["name"]} for f in index["files"]]}
+        self.write(folder, old)
+        return old
+
+    def write(self, folder, index):
+        text = json.dumps({key: value for key, value in index.items() if key not in ("format", "version")})[1:]
+        (folder / state.INDEX).write_text('{"format":"zf.state","version":1,"crc32":"%08x",\n%s\n' % (zlib.crc32(text.encode()), text))
+
+    def convert(self, old):
+        return subprocess.run([sys.executable, "-m", "zfplugin.convert", old, self.folder / "new"], capture_output=True, text=True,
+                              env={**os.environ, "PYTHONPATH": str(Path(zfplugin.__file__).parent.parent)})
+
+    def test_goes_on_to_the_bit(self):
+        ours, instance = self.bound()
+        self.train(instance, range(4))
+        state.save(instance, self.folder / "old", note="epoch 3")
+        self.as_version_1(self.folder / "old")
+        theirs, other = self.bound(seed=5.0)
+        with self.assertRaisesRegex(zfplugin.CheckpointError, "of version 1.*python -m zfplugin.convert"):
+            state.load(other, self.folder / "old")
+        done = self.convert(self.folder / "old")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        state.load(other, self.folder / "new")
+        self.assertEqual(ours, theirs)
+        for each in (instance, other):
+            self.train(each, range(4, 8))
+        self.assertEqual(ours, theirs)
+
+    def test_open_windows_are_refused(self):
+        _, instance = self.bound()
+        self.train(instance, range(2))
+        for kind in ("slot.1", "publish.0"):
+            state.save(instance, self.folder / "old")
+            old = self.as_version_1(self.folder / "old")
+            old["params"][1]["tensors"][kind] = {"file": 0, "offset": 0, "nbytes": 4, "crc32": 0}
+            self.write(self.folder / "old", old)
+            done = self.convert(self.folder / "old")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("windows are open in it, or it is not of version 1: load it with the plugin that wrote it", done.stderr)
+            self.assertFalse((self.folder / "new").exists())
+            shutil.rmtree(self.folder / "old")
+        state.save(instance, self.folder / "old")
+        self.assertIn("not of version 1", self.convert(self.folder / "old").stderr)
