@@ -10,8 +10,8 @@ void zx_carried_brought(zx_case_t *c) {
 }
 
 void zx_carried_fetched(zx_case_t *c, uint32_t param) {
-    if (c->params[param].away == ZX_UNFETCHED)
-        c->params[param].away = ZX_IN_PLACE;
+    zx_away_t *away = &c->params[param].away;
+    *away = *away == ZX_UNFETCHED ? ZX_IN_PLACE : *away == ZX_SPOILT_UNFETCHED ? ZX_SPOILT : *away;
 }
 
 static void make_good(zx_run_t *run, uint32_t i) {
@@ -23,7 +23,7 @@ void zx_carried_restore(zx_run_t *run, int may_fetch) {
     zx_case_t *c = run->c;
     int n_unfetched = 0;
     for (uint32_t i = 0; i < c->n_params; i++)
-        n_unfetched += c->params[i].away == ZX_UNFETCHED;
+        n_unfetched += c->params[i].away == ZX_UNFETCHED || c->params[i].away == ZX_SPOILT_UNFETCHED;
     if (n_unfetched && may_fetch)
         zx_run_fetch(run, NULL, 0);
     if (may_fetch)

@@ -38,8 +38,9 @@ typedef enum zx_mode {
 typedef enum { ZX_PLAIN_GRADS = 0, ZX_INTEGERS, ZX_SPARSE, ZX_TINY_GRADS, ZX_N_STYLES } zx_style_t;
 
 /* Memory that carries has the value that the host reads, or not: its gradient was delivered; a fetch has to bring it;
- * the host's own, with anything in it. */
-typedef enum { ZX_IN_PLACE = 0, ZX_LENT, ZX_UNFETCHED, ZX_SPOILT } zx_away_t;
+ * the host's own, with anything in it, or so once it was fetched: a step is at work on all memory, also where it brings
+ * nothing. */
+typedef enum { ZX_IN_PLACE = 0, ZX_LENT, ZX_UNFETCHED, ZX_SPOILT, ZX_SPOILT_UNFETCHED } zx_away_t;
 
 typedef struct zx_param {
     char name[256];

@@ -87,7 +87,8 @@ void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n) { fetch(run
 void zx_run_fetch_to_write(zx_run_t *run, uint32_t i) {
     zx_case_t *c = run->c;
     if ((c->mode % 2 && (!zx_host_can_look_unfetched(&run->host) || zx_chance(&c->rng, 50))) ||
-        c->params[i].away == ZX_UNFETCHED || (c->ranks && zs_shards_params(c->ranks)))
+        c->params[i].away == ZX_UNFETCHED || c->params[i].away == ZX_SPOILT_UNFETCHED ||
+        (c->ranks && zs_shards_params(c->ranks)))
         zx_run_fetch(run, &i, 1);
 }
 

@@ -308,8 +308,13 @@ void zx_host_announce(zx_host_t *h, const zo_hyper_t *groups) {
 static void take_back(zx_host_t *h, int is_discard) {
     for (uint32_t i = 0; i < h->c->n_params; i++) {
         zx_param_t *p = &h->c->params[i];
-        if (p->away == ZX_LENT)
-            p->away = is_discard ? ZX_SPOILT : h->c->mode % 2 ? ZX_UNFETCHED : ZX_IN_PLACE;
+        int was_spoilt = p->away == ZX_SPOILT || p->away == ZX_SPOILT_UNFETCHED;
+        if (is_discard && p->away == ZX_LENT)
+            p->away = ZX_SPOILT;
+        else if (!is_discard && p->decl.is_carried && h->c->mode % 2)
+            p->away = was_spoilt ? ZX_SPOILT_UNFETCHED : ZX_UNFETCHED;
+        else if (!is_discard && p->away == ZX_LENT)
+            p->away = ZX_IN_PLACE;
     }
 }
 

@@ -92,7 +92,7 @@ static void write_in_vain(zx_run_t *run, const zx_change_t *change) {
         if (zx_chance(&run->c->rng, 20))
             zx_host_quiesce(&run->host, ZF_QUIESCE_FLUSH);
         zf_param_item_t item = zx_host_item(&run->host, i);
-        if (run->c->params[i].away == ZX_UNFETCHED)
+        if (run->c->params[i].away == ZX_UNFETCHED || run->c->params[i].away == ZX_SPOILT_UNFETCHED)
             zx_host_fetch_items(&run->host, &item, 1);
         void *values = zx_case_values(run->c, &run->c->params[i]);
         zx_host_overwrite(&run->host, i, &(zo_range_t){.id = i}, values, zx_chance(&run->c->rng, 40));

@@ -6,12 +6,23 @@
 
 static float draw_value(zx_rng_t *r, double scale) { return (float)(zx_uniform(r, -1.0, 1.0) * scale); }
 
+/* Some elements become the ends of a data type's range: in it the largest fp16, normal and denormal ones. */
+static void draw_ends(const zx_case_t *c, zx_rng_t r, void *values, zo_dtype_t dtype, uint64_t n) {
+    static const float ends[] = {65504.0f, 0x1p-14f, 0x1p-24f, 0x3FFp-24f, 0x1p-126f, 0x1p-133f, 0.0f, 65472.0f};
+    if (c->ranks || !zx_is_wide(c) || !zx_chance(&r, 30))
+        return;
+    for (uint64_t i = 0; i < n; i++)
+        if (zx_chance(&r, 3))
+            zo_narrow(values, dtype, i, (zx_chance(&r, 50) ? 1.0f : -1.0f) * ends[zx_below(&r, 8)]);
+}
+
 void *zx_case_values(zx_case_t *c, const zx_param_t *p) {
     uint64_t n = zx_n_elems(p);
     void *values = zx_alloc(n * zo_dtype_nbytes(p->decl.dtype));
     double scale = zx_log_uniform(&c->rng, 1e-3, 10.0);
     for (uint64_t i = 0; i < n; i++)
         zo_narrow(values, p->decl.dtype, i, draw_value(&c->rng, scale));
+    draw_ends(c, c->rng, values, p->decl.dtype, n);
     return values;
 }
 
@@ -69,5 +80,6 @@ void *zx_case_grad(zx_case_t *c, const zx_param_t *p) {
         if (c->ranks && zo_widen(grad, p->decl.grad_dtype, i) == 0.0f)
             zo_narrow(grad, p->decl.grad_dtype, i, 0.0f); /* +0: what sums over ranks give */
     }
+    draw_ends(c, (zx_rng_t){.state = salt}, grad, p->decl.grad_dtype, n);
     return grad;
 }
