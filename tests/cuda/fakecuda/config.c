@@ -51,6 +51,5 @@ void fc_config_read(void) {
     fc_config.deal = is("FAKECUDA_DEAL", "priority") ? FC_DEAL_PRIORITY
                      : is("FAKECUDA_DEAL", "chance") ? FC_DEAL_CHANCE
                                                      : FC_DEAL_TURN;
-    fc_config.is_eager = is("CUDA_MODULE_LOADING", "EAGER");
     fc_locks_read(getenv("FAKECUDA_LOCKS"));
 }

@@ -29,7 +29,6 @@ typedef struct fc_config {
     uint64_t n_queues;      /* CUDA_DEVICE_MAX_CONNECTIONS; 0: one per stream */
     uint64_t n_copy_queues; /* CUDA_DEVICE_MAX_COPY_CONNECTIONS, of each direction */
     fc_deal_t deal;
-    int is_eager;                /* CUDA_MODULE_LOADING=EAGER: the first launch of a kernel is like any other */
     uint64_t is_legacy;          /* streams that the host makes are the legacy one */
     uint64_t depth;              /* commands that a queue takes; 0: any number; FC_DRAWN: about 1,000, drawn for each */
     uint64_t device_nbytes;      /* of the device's memory */

@@ -183,9 +183,9 @@ static void check_grid(struct CUfunc_st *f, uint32_t n, uint32_t n_threads) {
         fprintf(stderr, "grid %s %u\n", f->kernel->name, f->most_blocks = n);
 }
 
-/* A kernel is loaded when it is first launched, unless CUDA_MODULE_LOADING=EAGER. */
+/* A kernel is loaded when it is first launched. */
 static CUresult load_lazily(struct CUfunc_st *f) {
-    if (fc_config.is_eager || __atomic_exchange_n(&f->is_loaded, 1, __ATOMIC_RELAXED))
+    if (__atomic_exchange_n(&f->is_loaded, 1, __ATOMIC_RELAXED))
         return CUDA_SUCCESS;
     fc_count_make(f->module->is_plugin);
     return fc_drain(FC_CALL_LOAD);
