@@ -10,16 +10,19 @@ Memory traffic of a window of S steps: w and the moments read and written, S slo
 
 Called by `zf plan` with that program's path in ZF_COMMAND. Python's own library is enough, but for models that models.py has from transformers.
 """
+import functools
 import json
 import math
 import sys
 from dataclasses import dataclass, field, replace
 
+import muon
 import plan_text
 import timeline
-from models import EMBEDDING, EXPERT, HEAD, SHAPES, WIDTH, read_model, read_shape
-from terminal import Failed, Parser, Progress, ask_zf, command, number, printable, read_file
+from models import EXPERT, SHAPES, WIDTH, read_model, read_shape
+from terminal import Asked, Failed, Parser, Progress, command, number, printable, read_file
 
+PLUGIN = Asked("ask", "plan")
 GIB, MIB = 1 << 30, 1 << 20
 INTERVALS = (1, 2, 3, 4, 8)
 LONGEST_CHOSEN = 4  # longer windows are for those who measured what they lose
@@ -27,7 +30,6 @@ MAX_STALL = 0.03
 MUCH_QUICKER = 1.05  # what is less decides nothing between ways
 LEAST_ASKED, MOST_WORK = 8, 1 << 24  # ranks; ranks that are asked x ranks x tensors: a few seconds
 MOST_BUCKETS = 256  # that are simulated
-SMALL_NBYTES, MOST_ITERATED = 1 << 15, 1 << 25  # bytes of a tensor that travels with others; elements that Muon iterates together
 OF_CARD, OF_HOST = 1 * GIB, 4 * GIB  # for CUDA's context and fragments; for the system and the trainer's own
 FREE_SHARE = 0.25  # of the host's memory, which room for early replays leaves
 # per element into and out of a matrix (bytes / 2 of its type); per logit: itself, its copy in fp32, that one's gradient
@@ -239,7 +241,7 @@ class Plan:
         self.measured = self.take_measured()
         self.speeds = {name: getattr(options, name) for name in NUMBERS}
         self.speeds = {name: NUMBERS[name][1] if given is None else given for name, given in self.speeds.items()} | self.measured
-        self.keys = self.ask_plugin([(0, [])], options.device == "cpu", not options.no_fetch)[0][0]
+        self.keys = self.ask_plugin([], options.device == "cpu", not options.no_fetch)
         self.take_keys()
         self.take_limits()
         self.can_carry = options.device == "cuda" and options.ranks == 1 and self.has_limits \
@@ -256,7 +258,6 @@ class Plan:
                 break
         self.taken = self.take_way()
         self.bytes, self.of_ranks = self.taken.bytes, self.taken.plans
-        self.rows = self.make_rows() if self.has_windows else []
 
     def take_measured(self):
         """{option: what the machine's file says in its place}"""
@@ -289,53 +290,35 @@ class Plan:
         self.card_nbytes = max(card - OF_CARD, 1) if card and options.device == "cuda" else math.inf
         self.has_limits = min(self.room_nbytes, self.card_nbytes) < math.inf
 
-    def ask(self, asks, way, room_nbytes):
-        """A zf_plan_t of each (rank, overrides); also what it would be without room for early replays (host_least_nbytes), and that room
-        (host_early_nbytes) as bind_params makes it of room_nbytes of host memory (plugin/instance/memory.c)."""
-        plans = [plan for _, plan in self.ask_of([(rank, [*overrides, "host.memory_limit_mib=1"]) for rank, overrides in asks], way)]
-        for i, (rank, overrides) in enumerate(asks):
-            plan = plans[i]
-            if "error" not in plan and room_nbytes < math.inf and not self.limit_nbytes:
+    def ask(self, asks, way):
+        """A zf_plan_t or {error} of each (rank, overrides), without room for early replays."""
+        return self.ask_plugin([(rank, [*overrides, "host.memory_limit_mib=1"]) for rank, overrides in asks], way.is_cpus, way.fetches, way.carries)
+
+    def with_room(self, plans, asks, way, room_nbytes):
+        """These plans with that room (host_early_nbytes) as bind_params makes it of room_nbytes of host memory (plugin/instance/memory.c);
+        host_least_nbytes is without."""
+        wanted = []
+        for plan, (rank, overrides) in zip(plans, asks):
+            if room_nbytes < math.inf and not self.limit_nbytes:
                 beside = plan["host_exchange_nbytes"] + way.is_cpus * sum(plan[name] for name in ("device_nbytes", "staging_nbytes", "sums_nbytes"))
                 free = FREE_SHARE if self.keys["host.early_mib"] == "auto" else 0
                 limit = (room_nbytes - beside) * (1 - free) + beside
-                asks[i] = rank, [*overrides, f"host.memory_limit_mib={max(int(limit / MIB), 1)}"]
-        for plan, (_, found) in zip(plans, self.ask_of(asks, way)):
-            if "error" not in plan:
-                least = plan["host_nbytes"]
-                plan |= {**found, "host_least_nbytes": least, "host_early_nbytes": found["host_nbytes"] - least}
-        return plans
-
-    def ask_of(self, asks, way):
-        return self.ask_plugin(asks, way.is_cpus, way.fetches, way.carries)
+                overrides = [*overrides, f"host.memory_limit_mib={max(int(limit / MIB), 1)}"]
+            wanted.append((rank, overrides))
+        found = self.ask_plugin(wanted, way.is_cpus, way.fetches, way.carries) if wanted else []
+        return [{**plan, **more, "host_least_nbytes": plan["host_nbytes"], "host_early_nbytes": more["host_nbytes"] - plan["host_nbytes"]}
+                for plan, more in zip(plans, found)]
 
     def ask_plugin(self, asks, is_cpu, fetches, carries=False):
-        """(keys of the configuration, a zf_plan_t or {error}) of each (rank, overrides)."""
+        """A zf_plan_t or {error} of each (rank, overrides); of none the keys of the configuration."""
         options, tensors, space = self.options, [], 0
         for (*what, shape), n_elems in zip(self.held.tensors, self.held.sizes):
-            tensors.append([*what, int(self.expert_ranks > 0 and bool(EXPERT.search(what[0]))), int(self.is_whole(what[0], what[3], shape)), shape, space])
+            tensors.append([*what, int(self.expert_ranks > 0 and bool(EXPERT.search(what[0]))), int(self.options.rule == "muon" and muon.is_whole(what[0], what[3], shape)), shape, space])
             space += (n_elems * WIDTH[what[1]] // 64 + 1) * 64
-        asked = {"config": self.text, "overrides": options.overrides, "fetches": fetches, "space": space,
-                 "is_cpu": is_cpu, "carries": carries, "n_ranks": options.ranks, "expert_ranks": self.expert_ranks, "tensors": tensors,
-                 "asks": [{"rank": rank, "overrides": overrides} for rank, overrides in asks]}
-        found = json.loads(ask_zf("ask", "plan", input=json.dumps(asked)))
-        return [(found["keys"], plan) for plan in found["plans"]]
-
-    # ---- Muon
-
-    def is_whole(self, name, n_batch, shape):
-        """Whether it is a matrix of a hidden layer, or one for each expert, and Muon trains those."""
-        return self.options.rule == "muon" and len(shape) - n_batch == 2 and not EMBEDDING.search(name) and not HEAD.search(name)
-
-    def carried(self):
-        """Bytes down and up, and copies, of a step in which torch carries Muon's matrices to and from a device. Gradients go down and values
-        up; what the iterations begin with goes up, and what they give down, in ns_dtype = bfloat16. Small tensors travel together."""
-        down = up = n_copies = 0
-        for (name, dtype, _, n_batch, shape), n in zip(self.held.tensors, self.held.sizes):
-            iterated = 2 * n * self.is_whole(name, n_batch, shape)
-            down, up = down + n * WIDTH[dtype] + iterated, up + n * WIDTH[dtype] + iterated
-            n_copies += 2 * (n * WIDTH[dtype] > SMALL_NBYTES) + 2 * bool(iterated) * -(-n // MOST_ITERATED)
-        return {"down_nbytes": down, "up_nbytes": up, "copies": n_copies}
+        return json.loads(PLUGIN(json.dumps({
+            "config": self.text, "overrides": options.overrides, "fetches": fetches, "space": space, "is_cpu": is_cpu, "carries": carries,
+            "n_ranks": options.ranks, "expert_ranks": self.expert_ranks, "tensors": tensors,
+            "asks": [{"rank": rank, "overrides": overrides} for rank, overrides in asks]})))
 
     # ---- what fits
 
@@ -352,13 +335,13 @@ class Plan:
         """Fills in what it takes, with the quickest way to compute for which the card has room."""
         way.beside_nbytes = (2 * way.on_host + way.carries) * self.held.nbytes * (not self.limit_nbytes and self.has_limits)
         asks = [(rank, way.overrides()) for rank in self.ranks]
-        way.plans = [plan for _, plan in self.ask_of(asks, way)]
+        way.plans = self.ask(asks, way)
         for plan in way.plans:
             if "error" in plan:
                 raise Failed(plan["error"])
         way.most, way.slowest = (max(range(len(asks)), key=lambda i, of=of: way.plans[i][of]) for of in ("host_nbytes", "most_close_elems"))
-        both = dict.fromkeys((way.most, way.slowest))
-        for i, plan in zip(both, self.ask([asks[i] for i in both], way, self.room_nbytes - way.beside_nbytes)):
+        both = [*dict.fromkeys((way.most, way.slowest))]
+        for i, plan in zip(both, self.with_room([way.plans[i] for i in both], [asks[i] for i in both], way, self.room_nbytes - way.beside_nbytes)):
             way.plans[i] = plan
         way.beside_nbytes += max(plan["device_nbytes"] for plan in way.plans) * way.is_cpus
 
@@ -394,7 +377,7 @@ class Plan:
             gradients = 2 * model.largest_nbytes()
         plugin = 0 if way.is_cpus else way.bytes["device_nbytes"]
         if way.name == "carried":  # what is iterated, its product with itself, and what comes of it
-            plugin = 3 * 2 * min(max(self.held.sizes), MOST_ITERATED)
+            plugin = 3 * 2 * min(max(self.held.sizes), muon.MOST_ITERATED)
         in_parts = way.name == "released" and n_micro_batches > 1 and not way.carries
         plugin += way.bytes["staging_nbytes"] * (self.options.ranks > 1 and not way.is_cpus or in_parts) + way.bytes["sums_nbytes"] * in_parts
         return {"weights": weights, "gradients": gradients, "activations": self.activations(recomputes, n_micro_batches), "plugin": plugin}
@@ -428,18 +411,20 @@ class Plan:
         """Masters and both moments of all ranks, in fp32 however they lie in memory."""
         return 12 * self.model.n_elems
 
-    def make_rows(self):
+    @functools.cached_property
+    def rows(self):
+        """The settings of the way that is taken, but for those that are refused."""
+        if not self.has_windows:
+            return []
         way, out = self.taken, []
-        rank = self.ranks[way.slowest]
+        rank, room_nbytes = self.ranks[way.slowest], self.room_nbytes - 2 * self.held.nbytes * way.on_host
         settings = [[f"zenflow.mode={'exact' if (interval, lag) == (1, 0) else 'windows'}", f"zenflow.update_interval={interval}", f"zenflow.publish_lag={lag}"]
                     for lag in (0, 1) for interval in INTERVALS]
         asks = [(rank, way.overrides() + overrides) for overrides in settings]
-        own = replace(way, carries=False)  # in windows
-        plans = [plan for of, some in ((way, asks[:1]), (own, asks[1:])) for plan in self.ask(some, of, self.room_nbytes - 2 * self.held.nbytes * way.on_host)]
-        for plan in plans:
-            if "error" not in plan:
-                out.append(Row(plan, *self.times(way, plan)))
-        return out
+        for of, some in ((way, asks[:1]), (replace(way, carries=False), asks[1:])):  # windows are the plugin's own way
+            found = [(plan, ask) for plan, ask in zip(self.ask(some, of), some) if "error" not in plan]
+            out += self.with_room([plan for plan, _ in found], [ask for _, ask in found], of, room_nbytes)
+        return [Row(plan, *self.times(way, plan)) for plan in out]
 
     # ---- times
 
@@ -491,7 +476,7 @@ class Plan:
         elem_nbytes = self.held.nbytes / n
         return timeline.run(timeline.Job(
             # of one rank, without an exchange, gradients and values travel in much smaller pieces
-            buckets=cut_buckets(self.held.sizes, plan["n_buckets"] or MOST_BUCKETS),
+            buckets=tuple(cut_buckets(self.held.sizes, plan["n_buckets"] or MOST_BUCKETS)),
             forward_s=forward / way.n_micro_batches,
             backward_s=backward / way.n_micro_batches,
             n_micro_batches=way.n_micro_batches,
@@ -567,7 +552,7 @@ def as_json(plan):
             "room_nbytes": plan.room_nbytes if plan.room_nbytes < math.inf else None,
             "owned_of_ranks": [end(of["n_owned_elems"] for of in ranks) for end in (min, max)],
             "closes_of_ranks": [min(of["least_close_elems"] for of in ranks), max(of["most_close_elems"] for of in ranks)],
-            "carried": plan.carried() if plan.options.rule == "muon" else None, "exact_state_mib": plan.exact_state_mib(),
+            "carried": muon.carried(plan.held) if plan.options.rule == "muon" else None, "exact_state_mib": plan.exact_state_mib(),
             "configured": plan.taken.row and plan.taken.row.as_json(),
             "ways": [way.as_json() for way in plan.ways], "taken": plan.taken.as_json(), "plain_s": plan.plain_s(),
             "choices": [row.as_json() | {"does_fit": plan.fits(row)} for row in plan.rows], "recommended": choice and choice.as_json()}

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/plan_bytes.c - the plugin's own memory plan (zf.plan/0) of a model that is nowhere: its tensors lie in
- * reserved address space, which nobody can read. What plan.py calls: one JSON object on stdin, one on stdout.
+ * reserved address space, which nobody can read. What plan.py calls: for each line of JSON on stdin one on stdout.
  *
  *   in    config (text), overrides, fetches, is_cpu, carries (torch carries), n_ranks, expert_ranks (that have the same
  *         experts; 0: all do), space (bytes of all tensors), asks [{rank, overrides}], tensors [[name, type, 1 where
  *         rows are channels, axes that number matrices, 1 of experts that other ranks have others of, 1 where a rule
  *         takes it whole, shape, offset in the space]]
  *
- *   out   keys {section.key: what holds on a CPU}, plans [zf_plan_t by member, or {error}: why it is refused] */
+ *   out   [zf_plan_t by member, or {error}: why it is refused], of each of asks; where these are none the keys,
+ *         {section.key: what holds on a CPU} */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,39 +245,46 @@ static json_t *ask(const zf_plan_ext_t *ext, request_t *request, const decls_t *
     return ext->plan(&args, &plan, &err) < 0 ? json_pack("{s:s}", "error", err.message) : show(&plan);
 }
 
-static int answer(zf_cli_t *cli, const zf_plan_ext_t *ext, request_t *request) {
-    json_t *keys = read_keys(cli, request), *plans = json_array(), *one, *out;
+static json_t *plans_of(const zf_plan_ext_t *ext, request_t *request) {
+    json_t *plans = NULL, *one;
     decls_t decls;
     size_t i;
-    int status = keys ? declare_all(request, &decls) : 1;
-    if (!status) {
-        json_array_foreach(request->asks, i, one) json_array_append_new(plans, ask(ext, request, &decls, one));
-        drop(&decls);
+    if (declare_all(request, &decls))
+        return NULL;
+    plans = json_array();
+    json_array_foreach(request->asks, i, one) json_array_append_new(plans, ask(ext, request, &decls, one));
+    drop(&decls);
+    return plans;
+}
+
+/* One line of stdin; the answer is one of stdout. */
+static int answer(zf_cli_t *cli, const zf_plan_ext_t *ext, const json_t *asked) {
+    request_t request = {.zf = zf_loader_plugin(cli->loader)};
+    json_error_t problem;
+    if (json_unpack_ex((json_t *)asked, &problem, 0, "{s:s, s:o, s:b, s:b, s:b, s:i, s:i, s:o, s:o, s:o}", "config",
+                       &request.config, "overrides", &request.overrides, "fetches", &request.fetches, "is_cpu",
+                       &request.is_cpu, "carries", &request.carries, "n_ranks", &request.n_ranks, "expert_ranks",
+                       &request.expert_ranks, "tensors", &request.tensors, "asks", &request.asks, "space",
+                       &request.space)) {
+        zf_cli_complain("ask plan", "%s", problem.text);
+        return 1;
     }
-    out = json_pack("{s:o*, s:o}", "keys", keys, "plans", plans);
-    if (!status)
-        json_dumpf(out, stdout, JSON_COMPACT);
+    json_t *out = json_array_size(request.asks) ? plans_of(ext, &request) : read_keys(cli, &request);
+    if (!out)
+        return 1;
+    json_dumpf(out, stdout, JSON_COMPACT);
     json_decref(out);
-    return status;
+    return puts("") < 0 || fflush(stdout) != 0;
 }
 
 int zf_ask_plan(zf_cli_t *cli, char **words) {
     const zf_plan_ext_t *ext = zf_cli_extension(cli, ZF_EXT_PLAN);
-    request_t request = {0};
-    json_error_t problem;
-    json_t *asked = json_loadf(stdin, 0, &problem);
-    int status = 1;
+    int status = !ext;
+    json_t *asked;
     (void)words;
-    if (!asked || json_unpack_ex(asked, &problem, 0, "{s:s, s:o, s:b, s:b, s:b, s:i, s:i, s:o, s:o, s:o}", "config",
-                                 &request.config, "overrides", &request.overrides, "fetches", &request.fetches,
-                                 "is_cpu", &request.is_cpu, "carries", &request.carries, "n_ranks", &request.n_ranks,
-                                 "expert_ranks", &request.expert_ranks, "tensors", &request.tensors, "asks",
-                                 &request.asks, "space", &request.space))
-        zf_cli_complain("ask plan", "%s", problem.text);
-    else if (ext) {
-        request.zf = zf_loader_plugin(cli->loader);
-        status = answer(cli, ext, &request);
+    while (!status && (asked = json_loadf(stdin, JSON_DISABLE_EOF_CHECK, NULL))) {
+        status = answer(cli, ext, asked);
+        json_decref(asked);
     }
-    json_decref(asked);
     return status;
 }

@@ -2,6 +2,7 @@
 """The words of `zf plan` on plans (plan.py), line by line."""
 import math
 
+import muon
 from machine import ONE_MEMORY
 from models import EXPERT, WIDTH
 
@@ -158,10 +159,10 @@ def carried_of(plan):
     """The share of Muon, and what a step carries."""
     if plan.options.rule != "muon":
         return
-    n = sum(size for (name, _, _, n_batch, shape), size in zip(plan.held.tensors, plan.held.sizes) if plan.is_whole(name, n_batch, shape))
+    n = sum(size for (name, _, _, n_batch, shape), size in zip(plan.held.tensors, plan.held.sizes) if muon.is_whole(name, n_batch, shape))
     yield f"muon       {count(n)} parameters of hidden layers' matrices, with one moment; AdamW trains the rest"
     if plan.options.device == "cuda":
-        found = plan.carried()
+        found = muon.carried(plan.held)
         yield (f"link       {gib(found['down_nbytes']):9.3f} GiB down and {gib(found['up_nbytes']):.3f} up at a step, "
                f"in {found['copies']} copies and those of small tensors, which travel together")
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared by the commands of zf that are written in Python: words on a terminal, options, files, and asking zf itself."""
 import argparse
+import atexit
 import contextlib
 import functools
 import math
@@ -129,8 +130,40 @@ def ask_zf(*arguments, stdout=subprocess.PIPE, **given):
     """The output of `zf`; None where that goes to a file."""
     done = subprocess.run([command_of_zf(), *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, errors="replace", **given)
     if done.returncode != 0:
-        raise Failed(done.stderr.strip().removeprefix("zf: ").replace("\n", "; "))
+        raise _failed(done.stderr)
     return done.stdout
+
+
+def _failed(said):
+    return Failed(said.strip().removeprefix("zf: ").replace("\n", "; "))
+
+
+class Asked:
+    """`zf`, which answers line by line, as long as it does not fail; what was asked before is not asked again."""
+
+    def __init__(self, *arguments):
+        self.arguments, self.process, self.answers = arguments, None, {}
+
+    def __call__(self, line):
+        if line not in self.answers:
+            self.answers[line] = self.ask(line)
+        return self.answers[line]
+
+    def ask(self, line):
+        if self.process is None:
+            self.said = tempfile.TemporaryFile("w+", errors="replace")
+            self.process = subprocess.Popen([command_of_zf(), *self.arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, text=True)
+            atexit.register(self.process.communicate)  # it ends with what it reads
+        with contextlib.suppress(BrokenPipeError):
+            print(line, file=self.process.stdin, flush=True)
+        found = self.process.stdout.readline()
+        if not found:
+            atexit.unregister(self.process.communicate)
+            self.process.communicate()
+            self.process = None
+            self.said.seek(0)
+            raise _failed(self.said.read())
+        return found
 
 
 class Progress:

@@ -26,6 +26,7 @@ What uses the network takes the first gap that it finds: gradients do not wait f
 Several steps are run through; the last ones, whole windows, are the answer. Not in the model: reading a batch, and other
 users of the machine.
 """
+import functools
 import heapq
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -34,11 +35,11 @@ EARLY_SPEED = 0.88  # an early replay writes elsewhere than it reads, which take
 WINDOWS_BEFORE, WINDOWS_COUNTED, LEAST_STEPS = 3, 3, 4
 
 
-@dataclass
+@dataclass(frozen=True)
 class Job:
     """The simulated rank. Bytes are of one element, speeds per second."""
 
-    buckets: list  # elements, in forward order
+    buckets: tuple  # elements, in forward order
     forward_s: float  # of the whole model and one micro-batch, if nothing is waited for
     backward_s: float
     n_micro_batches: int
@@ -148,14 +149,14 @@ class Simulation:
 
     def compute(self, what, b, now, seconds):
         """The end of a pass through a bucket that is asked for now."""
-        begin = self.fetch(b, now)
+        begin = self.fetch(b, now) if self.job.shards_params else now
         self.busy.add(what, begin, seconds)
         return begin + seconds
 
     def fetch(self, b, now):
         """When a bucket is there that is asked for now."""
         job = self.job
-        if job.shards_params and b not in self.fetched:
+        if b not in self.fetched:
             now = max(now, self.net.run("gather_s", self.fetch_s, self.collective_s(job.buckets[b] * job.elem_nbytes)))
             self.fetched = [*self.fetched[-1:], b]
         self.fetch_s = now
@@ -239,6 +240,7 @@ class Simulation:
         return {"step_s": self.now, "compute_s": self.busy["forward_s"] + self.busy["backward_s"], **self.busy}
 
 
+@functools.lru_cache(maxsize=256)
 def run(job):
     """Seconds of a step, from one step's end to the next's, and how long each resource was busy; of the last one the length and spans."""
     simulation, period = Simulation(job), max(job.update_interval, LEAST_STEPS)
