@@ -21,7 +21,9 @@ from usage import USES
 from zfplugin import errors
 
 VULKAN = torch.device("vulkan:0")
-IN_CI = ("accumulation", "clip_norm", "noise", "scaler", "layer_drop", "groups", "tied", "copied", "one_row", "reassigned", "sharpness")
+SETTINGS = {"in place": {"config": EXACT}, "early": {"config": EXACT, "overlap": True}, "fetch": {"config": EXACT, "fetch": True}}
+IN_CI = {"in place": ("groups", "tied", "copied", "sharpness"), "early": ("accumulation", "noise", "scaler"),
+         "fetch": ("layer_drop", "one_row", "reassigned", "written_through_it", "averaged", "undone", "restored")}
 ROUNDED = {"c_attn.bias": 5e-5}  # a key's bias has no gradient but what rounding leaves, which AdamW divides by itself
 
 
@@ -81,20 +83,16 @@ class Carried(TorchTest):
                 opt.step()
                 large.weight.data[0] = 0
 
-    def test_layers_that_no_forward_reads(self):
-        """Their values go up at the end of a step, behind others that were put together with them."""
-        program, make = next((program, make) for _, program, make in USES if program.__name__ == "layer_drop")
-        self.assertLessEqual(worst_of(program, make, {"config": EXACT, "fetch": True}, trained(program, make)), BOUND)
-
     def test_uses(self):
         programs = {program.__name__: (name, program, make) for name, program, make in USES}
-        for name, program, make in map(programs.get, IN_CI):
-            with self.subTest(name):
-                self.assertLessEqual(worst_of(program, make, {"config": EXACT}, trained(program, make)), BOUND)
+        for setting, names in IN_CI.items():
+            for name, program, make in map(programs.get, names):
+                with self.subTest(name, setting=setting):
+                    self.assertLessEqual(worst_of(program, make, SETTINGS[setting], trained(program, make)), BOUND)
 
     def test_language_models(self):
-        """40 steps of GPT-2 and Llama; halfway a new optimizer of a new model goes on from what was saved."""
-        ids = Language(80).ids[:, :16].to(VULKAN)
+        """24 steps of GPT-2 and Llama; halfway a new optimizer of a new model goes on from what was saved."""
+        ids = Language(48).ids[:, :12].to(VULKAN)
 
         def one_step(model, opt, step):
             loss = model(input_ids=ids[2 * step:2 * step + 2], labels=ids[2 * step:2 * step + 2]).loss
@@ -107,9 +105,9 @@ class Carried(TorchTest):
             ours = model_of(family, n_layers=1).eval().to(VULKAN)  # without dropout
             theirs, losses = copy.deepcopy(ours), []
             opt, reference = self.zenflow(ours, **HYPER), torch.optim.AdamW(theirs.parameters(), **HYPER)
-            for step in range(40):
+            for step in range(24):
                 losses.append((one_step(ours, opt, step), one_step(theirs, reference, step)))
-                if step == 19:
+                if step == 11:
                     saved, state = copy.deepcopy(opt.state_dict()), ours.state_dict()
                     ours = model_of(family, seed=1, n_layers=1).eval().to(VULKAN)
                     ours.load_state_dict(state)
