@@ -183,7 +183,7 @@ class Instance:
         self.is_fetching = fetch
         self.come_together = None  # told of each call before it, where there are several ranks
         self.before_rest = None  # called before what brings the instance to rest: values that wait to be fetched come then
-        self.behind, self._counter_names = [], []  # ids that the last written() found to be, and names of counters
+        self.behind = []  # ids that the last written() found to be
         self.update_matrices = None  # of groups with a MatrixRule: a function of a step's list of zf_matrix_update_t; what it raises ends this instance
         self.problem, self._matrices = None, None
         self.settle_all = None  # brings all updates into place, before this instance is ended
@@ -511,13 +511,6 @@ class Instance:
         found = bytes(out)
         self.behind = [i for i, is_written in zip(ids, found) if is_written == _BEHIND]
         return [i for i, is_written in zip(ids, found) if is_written == 1] if 1 in found else []
-
-    def count(self, name):
-        """One of stats(). Waits for nothing."""
-        ext, counter = self.lib.extension(_abi.EXT_STATS, _abi.StatsExt), _abi.Counter(struct_size=C.sizeof(_abi.Counter))
-        self._counter_names = self._counter_names or list(self.stats())
-        self.call(ext.counter, self._counter_names.index(name), C.byref(counter), doing="stats")
-        return counter.value
 
     def adopt(self, ids):
         """Takes over what others wrote of these parameters, and closes all windows: by element in exact and after flush(), in

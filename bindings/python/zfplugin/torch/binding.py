@@ -303,7 +303,7 @@ class Binding:
         replaced = self._find_replaced(groups, is_step)
         is_thawed = any(is_frozen and (p.requires_grad or p.grad is not None) for is_frozen, p in zip(table.frozen, table.params))
         is_another_set = bool(replaced) or is_thawed or is_regrouped
-        changed, moved = table.find_changed(hyper_groups.ids(groups) if is_regrouped else None, is_step and not is_another_set)
+        changed, moved = table.find_changed(hyper_groups.ids(groups) if is_regrouped else None)
         return replaced, is_another_set, changed, moved
 
     def follow(self, groups, *, is_step=False, is_quiet=False):
@@ -498,7 +498,6 @@ class Binding:
         if is_told and table.told.has_digests:
             self.instance.flush()  # edits were followed: what else is there keeps what it has in store
         values = values if values is not None else [table.aliases[i].clone() for i in ids]
-        table.let_write(ids)
         self.instance.flush()
         edits = {i: value for i, value in zip(ids, values) if is_told or not table.holds(i, value)}
         for i, value in edits.items():

@@ -3,8 +3,8 @@
 
 Model: the plugin computes in host memory, and torch carries gradients and values of parameters on other devices (carried.py). With
 device="cuda" it computes on the CUDA device itself. There every hook is given the stream that is current on the calling thread, autograd's in backward, and returns once
-its work is enqueued: nothing waits on the CPU but control calls (bind, flush, save, load) and a question for weights that
-others wrote, which needs the device's answer and is asked in the first steps and where something tells of a write. Gradients stay in torch's allocator: their memory is borrowed until the
+its work is enqueued: nothing waits on the CPU but control calls (bind, flush, save, load) and the question for weights that
+others wrote, of which there is none with [zenflow] on_overwrite = off. Gradients stay in torch's allocator: their memory is borrowed until the
 step, in stream order, and record_stream() covers those that another stream allocated.
 """
 import torch

@@ -10,8 +10,7 @@ A hook may be silent: torch.compile traces it as nothing, or was there before it
 when the next step ends: what is not seen to fetch does not overlap, and is as new.
 
 What others wrote since the step is not fetched; the next step follows it. To look for that means to wait for the device:
-there one look tells of all modules that are fetched after it, until one of them is called again or a version counter has moved. On a
-stream (CUDA) a forward whose graph is kept does not look where nothing tells of a write (is_untouched() in parameters.py).
+there one look tells of all modules that are fetched after it, until one of them is called again or a version counter has moved.
 
 Where torch carries values, those of the next modules are started ahead, in the order of the last pass: the plugin is asked for all of
 them at the first hook after a step, and at each hook what is there by then goes up, beside the forward of this module.
@@ -20,8 +19,6 @@ A graph that has read a parameter before its fetch would go backward through oth
 counters move with the first fetch after a step, as they do with the step: autograd refuses such a graph.
 """
 import weakref
-
-import torch
 
 from ..signals import whole
 from .hooks import Hook, on_forward
@@ -111,8 +108,6 @@ class Fetcher:
         table = self.table
         if not self.instance.place.is_stream and not table.is_carried:
             return set(table.find_edited([i for i in ids if not table.is_gone(i)]))
-        if not self.edited and torch.is_grad_enabled() and table.is_untouched():
-            return set()  # what is written all the same, the plugin leaves out
         if self.edited is None or self.edited or table.mirrors.are_touched(table.params[i] for i in ids):  # what was found may have been written back
             self.edited = set(table.find_edited([i for i in table.ids if not table.is_gone(i)]))
         return self.edited.intersection(ids)

@@ -112,13 +112,11 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
                 raise errors.ArgumentError("fetch=True cannot be: parameters are cut over processes, and fully_shard gathers them before "
                                            "the modules' hooks would fetch them; leave it out")
             norm_group = processes.norm_group_of(group, norm_group, held)
-        # what others wrote is asked for (parameters.py), at each step and fetch; no step finds it by itself
-        # on a stream the plugin looks, too, for the answer would have to be waited for
-        is_single, log = not processes.are_several(), self.log
+        log = self.log
 
         def make_instance(*, place, **more):  # no reference to this optimizer, which goes when it is dropped
             return Instance(config, fetch=fetch, rule="adamw" if rule == muon.NAME else rule, log=log, name="torch",
-                            before=[f"zenflow.on_overwrite={'hold' if place.is_stream else 'ask'}"],
+                            before=["zenflow.on_overwrite=ask"],  # what others wrote is asked for (parameters.py); no step finds it by itself
                             releasable=releasable, place=place, **more)
 
         self._device = devices.checked(device)
@@ -147,7 +145,7 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
         self._final_weights = None
         self._make_binding = functools.partial(
             Binding, rule=self._rule, model=self._model,
-            table_options={"is_single": is_single, "declare": declare, "is_reduced": self._ranks is not None,
+            table_options={"declare": declare, "is_reduced": self._ranks is not None,
                            "own_numbers": number_own(others["reduced_over"]), "updates_beside": fetch or overlap},
             feed_options={"overlap": overlap, "n_releasing": int(release_gradients),
                           "agree": self._ranks.agree if self._ranks is not None else None},

@@ -8,12 +8,7 @@ what was written and written back is as it was. No step checks by itself ([zenfl
 average that is swapped in for an evaluation. Where the plugin keeps no digests (on_overwrite = off) the version counter
 decides, which in-place operations of torch move and writes through .data do not.
 
-On a stream (CUDA) the answer to a question is waited for. So the plugin looks by itself before it writes ([zenflow]
-on_overwrite = hold): it leaves out what others wrote, and counts it. After some steps without an edit (ASKED_STEPS) it is asked only
-where a version counter or its count has moved. An edit through .data that comes later is found one or some steps late:
-nothing of it is lost, but those steps' updates of that parameter go into the moments alone. Several processes have to find it
-at the same step, or their windows would differ: they go by what the plugin found eight steps ago, however far each device is.
-What a question finds, or a fetch of one process alone, is no part of that.
+On a stream (CUDA) the answer to a question is waited for: once in a step, and once in a pass through modules that fetch.
 
 The address (.data = ..., .to(), share_memory_()) says that a parameter is in other memory. The table is made again then: where
 the new memory holds what the old one does, converted to its dtype, only the address has changed; else it was written too.
@@ -37,7 +32,6 @@ from .ranks import number_of
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
 MAX_NAMES_SHOWN = 8
 OFFLOADED = "accelerate's cpu_offload() and disk_offload() take weights away between forwards, for inference alone: train without them"
-ASKED_STEPS = 16  # from the first one on, and from an edit on, in which the plugin is asked although nothing tells of another
 
 
 def _increment_versions(params):
@@ -115,19 +109,16 @@ def listed(names):
 
 
 class Told:
-    """The knowledge of edits: what the bound instance tells, and what is known besides. is_single: no other process trains with this one."""
+    """The knowledge of edits: what the bound instance tells, and what is known besides."""
 
-    def __init__(self, is_single):
-        self.has_digests = self.can_adopt = self.is_guarded = False
+    def __init__(self):
+        self.has_digests = self.can_adopt = False
         self.put = set()  # ids whose values count as written by others, all of them
-        self._counter, self._n_told, self._n_asked = "overwritten_elems" if is_single else "foreign_steps", 0, 0
 
     def watch(self, instance, ids):
         """An instance was bound."""
-        self._n_told = self._n_asked = 0
         self.has_digests = self._does(instance.written, ids[:1])
         self.can_adopt = self._does(instance.adopt, [])  # else an edit counts for its whole parameter
-        self.is_guarded = self.has_digests and instance.config()["zenflow.on_overwrite"] == "hold"
 
     @staticmethod
     def _does(function, ids):
@@ -137,23 +128,16 @@ class Told:
             return False
         return True
 
-    def is_quiet(self, instance):
-        """Whether the plugin was asked often enough, and has counted nothing since; waits for nothing."""
-        return self.is_guarded and not self.put and self._n_asked >= ASKED_STEPS and instance.count(self._counter) == self._n_told
-
-    def asked(self, instance, has_found):
-        self._n_told, self._n_asked = instance.count(self._counter), 0 if has_found else self._n_asked + 1
-
 
 class ParameterTable:
     """The bound parameters in order of their ids, as the groups hold them when it is made. trained: names of those that
     were bound as trainable before: frozen since, they keep their state and are holes, as in torch. is_reduced: gradients are
     summed or averaged over ranks. place: where they all must be; on the host's thread those of other devices have mirrors. config: a function
-    that gives the instance's. is_single: no other process trains with this one. updates_beside: updates run beside the trainer, during
+    that gives the instance's. updates_beside: updates run beside the trainer, during
     backward or behind step(); None: where copies from and to its devices do. rule: of groups that name none."""
 
     def __init__(self, groups, names, *, rows, fused, declare=None, is_reduced=False, own_numbers=None, trained=(), place=HOST_THREAD,
-                 config=None, is_single=True, mirrors=None, updates_beside=None, rule=None):
+                 config=None, mirrors=None, updates_beside=None, rule=None):
         self.params = [p for group in groups for p in group["params"]]
         self.group_of = [number for number, group in enumerate(groups) for _ in group["params"]]
         if len({id(p) for p in self.params}) < len(self.params):
@@ -191,7 +175,7 @@ class ParameterTable:
         self.instance = None
         self._given_back = set()  # of these the memory is gone and there is no other
         self.ids = [i for i, _ in self.trainable if self.shapes[i].numel()]  # those that the plugin writes
-        self.told = Told(is_single)
+        self.told = Told()
         self.turn(groups)
         self.remember()
 
@@ -376,25 +360,14 @@ class ParameterTable:
         self.mirrors.see_edited([self.params[i] for i in asked], [self.params[i] for i in edited])
         return sorted({*edited, *self.told.put.intersection(ids)})
 
-    def is_untouched(self):
-        """Whether nothing tells that others wrote; waits for nothing. The plugin writes over no edit that goes unseen here."""
-        params = self.now()
-        return self.told.is_quiet(self.instance) and all(params[i]._version == self.versions[i] for i in self.ids)
-
-    def let_write(self, ids):
-        """The next flush() comes over what others wrote of these."""
-        if self.told.is_guarded:
-            self.accept(ids)
-
     def accept(self, ids):
         """The plugin wrote over edits of these: what they show is its own."""
         if self.told.has_digests:
             self.instance.written(ids, _abi.WRITTEN_ACCEPT)
 
-    def find_changed(self, held=None, is_step=False):
+    def find_changed(self, held=None):
         """(ids of trainable parameters that others wrote since, ids of those in other memory); raises for one that
-        cannot be followed. held: ids (of Python) of the parameters that count; None = all. is_step: what nothing tells of may be
-        found at a later step."""
+        cannot be followed. held: ids (of Python) of the parameters that count; None = all."""
         shapes, params, ids, moved = self.shapes, self.now(), [], []
         for i, p in self.trainable:
             if held is not None and id(p) not in held:
@@ -405,13 +378,7 @@ class ParameterTable:
                 moved.append(i)
         if any(self.is_gone(i) for i in moved):
             return [i for i in ids if params[i]._version != self.versions[i]], moved
-        if is_step and not moved and self.is_untouched():
-            self.instance.behind = []  # of a question that others did not ask; a step that asks finds it again
-            return [], moved
-        edited = self.find_edited(ids)
-        if is_step and self.told.is_guarded:
-            self.told.asked(self.instance, edited or self.instance.behind)
-        return edited, moved
+        return self.find_edited(ids), moved
 
     def is_in_place(self, i):
         """Whether it is in the memory that is bound."""

@@ -30,11 +30,6 @@ def declared(declare, name, param):
     return {**_DECLARED, **(said or {})}
 
 
-def are_several():
-    """Whether other processes train with this one, DDP's replicas among them: what is found has to be found by all at the same step."""
-    return torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
-
-
 def groups_of(declare, held):
     """{"reduced_over", "shared_over": every group that declare= gives so, once, in the order of the parameters}."""
     found = [declared(declare, name, p) for name, p in held]
