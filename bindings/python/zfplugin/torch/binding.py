@@ -238,7 +238,7 @@ class Binding:
         if masters:
             self.instance.export(masters)
         finals = {i: master.to(table.aliases[i].device, table.dtypes[i]) for i, master in masters.items() if i not in edited}
-        return {i: final for i, final in finals.items() if not table.holds(i, final)}
+        return {i: final for i, final in finals.items() if not table.values.holds(i, final)}
 
     def take_back(self, ids):
         """Others wrote all of these, also where they show what the plugin wrote: nothing that is on its way is to come."""
@@ -342,7 +342,7 @@ class Binding:
         table = self.table
         owners = {table.owner(i) for i in changed} - table.told.put
         self.feed.forget(owners)
-        edits = [i for i in sorted(owners) if not table.is_shown(i, table.aliases[i])]
+        edits = [i for i in sorted(owners) if not table.values.is_shown(i, table.aliases[i])]
         if edits:
             self.instance.drain()
             self.instance.params_changed(edits)
@@ -352,7 +352,7 @@ class Binding:
 
     def _empty(self, ids):
         """No gradient is where the values of these belong; step() sends it again."""
-        taken = self.table.taken(ids)
+        taken = self.table.values.taken(ids)
         if taken:
             self.feed.lose(taken)
             self.table.empty(taken)
@@ -375,7 +375,7 @@ class Binding:
         self.instance.flush()
         masters = {i: torch.empty(table.shapes[i], dtype=torch.float32, device="cpu") for i in edited}
         self.instance.export(masters)
-        edits = [i for i in edited if not table.holds(i, masters[i].to(table.aliases[i].device, table.dtypes[i]))]
+        edits = [i for i in edited if not table.values.holds(i, masters[i].to(table.aliases[i].device, table.dtypes[i]))]
         self.instance.adopt(list(edited))
         for i, was in kept.items():
             masters = table.aliases[i].clone()
@@ -398,9 +398,9 @@ class Binding:
         table = self.table
         edited = {i: table.aliases[i] for i in changed}
         for i, values in ((i, local(table.params[i]).detach()) for i in moved):
-            if not table.holds(i, values):
+            if not table.values.holds(i, values):
                 edited.pop(i, None)
-                edited.update({} if table.is_shown(i, values) else {i: values})
+                edited.update({} if table.values.is_shown(i, values) else {i: values})
         return {table.names[i]: values.clone() for i, values in edited.items()}
 
     def keep_states(self, groups, names):
@@ -499,7 +499,7 @@ class Binding:
             self.instance.flush()  # edits were followed: what else is there keeps what it has in store
         values = values if values is not None else [table.aliases[i].clone() for i in ids]
         self.instance.flush()
-        edits = {i: value for i, value in zip(ids, values) if is_told or not table.holds(i, value)}
+        edits = {i: value for i, value in zip(ids, values) if is_told or not table.values.holds(i, value)}
         for i, value in edits.items():
             table.aliases[i].copy_(value)
         if edits:

@@ -288,9 +288,9 @@ class Mirrors:
             for mirror in filter(None, (self._mirrors.get(id(param)) for param in params)):
                 mirror.is_edited = is_edited
 
-    def taken(self, params):
-        """Those whose mirrors do not have their values."""
-        return [param for param in params if id(param) in self._mirrors and self._mirrors[id(param)].is_taken]
+    def has_gradient(self, param):
+        """Whether its mirror does not have its values."""
+        return id(param) in self._mirrors and self._mirrors[id(param)].is_taken
 
     def give_back(self, params):
         """The mirrors of these have their values again, or are about to be written."""

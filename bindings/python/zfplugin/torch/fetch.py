@@ -130,12 +130,9 @@ class Fetcher:
             table.relocate()
         if any(table.is_gone(i) for i in table.ids):
             return
-        held = table.find_edited(table.ids, hold=True)
-        kept = {} if table.told.has_digests or table.carries else {i: table.aliases[i].clone() for i in held}  # nothing holds them then
-        self.instance.fetch()
-        for i, values in kept.items():
-            table.aliases[i].copy_(values)
-        self._say_shown([i for i in table.ids if i not in held])
+        with table.over_no_edit() as held:
+            self.instance.fetch()
+        table.say_written([i for i in self.late if i not in held])
         self.late.clear()
         if held:
             table.find_edited(held)  # lets go of them

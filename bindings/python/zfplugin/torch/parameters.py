@@ -28,6 +28,7 @@ from .carried import Mirrors, is_carried
 from .lanes import words_of
 from .processes import declared
 from .ranks import number_of
+from .values import Bound, Carried
 
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
 MAX_NAMES_SHOWN = 8
@@ -108,27 +109,6 @@ def listed(names):
     return text if len(names) <= MAX_NAMES_SHOWN else f"{text} and {len(names) - MAX_NAMES_SHOWN} more"
 
 
-class Told:
-    """The knowledge of edits: what the bound instance tells, and what is known besides."""
-
-    def __init__(self):
-        self.has_digests = self.can_adopt = False
-        self.put = set()  # ids whose values count as written by others, all of them
-
-    def watch(self, instance, ids):
-        """An instance was bound."""
-        self.has_digests = self._does(instance.written, ids[:1])
-        self.can_adopt = self._does(instance.adopt, [])  # else an edit counts for its whole parameter
-
-    @staticmethod
-    def _does(function, ids):
-        try:
-            function(ids)
-        except errors.StateError:
-            return False
-        return True
-
-
 class ParameterTable:
     """The bound parameters in order of their ids, as the groups hold them when it is made. trained: names of those that
     were bound as trainable before: frozen since, they keep their state and are holes, as in torch. is_reduced: gradients are
@@ -151,6 +131,7 @@ class ParameterTable:
         if self.is_carried:
             found = [p for p, is_frozen in zip(self.params, self.frozen) if not is_frozen]
             self.mirrors.prepare(found, not is_reduced and all(is_carried(cut.local(p)) for p in found))
+        self.values = (Carried if self.is_carried and self.mirrors.carry else Bound)(self)
         self.turned = frozenset()  # ids of those whose groups maximize
         self.trainable = [(i, p) for i, p in enumerate(self.params) if not self.frozen[i]]
         self.spread = cut.spread_of(self.trained, [self.names[i] for i, _ in self.trainable])
@@ -175,7 +156,6 @@ class ParameterTable:
         self.instance = None
         self._given_back = set()  # of these the memory is gone and there is no other
         self.ids = [i for i, _ in self.trainable if self.shapes[i].numel()]  # those that the plugin writes
-        self.told = Told()
         self.turn(groups)
         self.remember()
 
@@ -184,9 +164,13 @@ class ParameterTable:
         return [p for _, p in self.trainable]
 
     @property
+    def told(self):
+        return self.values.told
+
+    @property
     def carries(self):
         """Whether gradients come where values are: on one rank, where all lie on devices."""
-        return self.is_carried and self.mirrors.carry
+        return self.values.carries
 
     def turn(self, groups):
         """Reads which groups maximize; whether others do than before."""
@@ -283,13 +267,19 @@ class ParameterTable:
         would come to is no longer the parameters' memory."""
         if any(self.is_gone(i) for i in self.ids) or self.has_moved(self.ids):
             return False
+        with self.over_no_edit():
+            self.instance.flush()
+        return True
+
+    @contextlib.contextmanager
+    def over_no_edit(self):
+        """Within it the plugin writes values, but over none that others wrote, whose ids it gives."""
         edited = self.find_edited(self.ids, hold=True)
-        kept = {} if self.carries else {i: self.aliases[i].clone() for i in edited}
-        self.instance.flush()
+        kept = self.values.kept(edited)
+        yield edited
         for i, values in kept.items():
             self.aliases[i].data.copy_(values)
         self.push([i for i in self.ids if i not in edited])
-        return True
 
     def remember(self):
         """Takes the weights of now: they is the plugin's own doing."""
@@ -343,7 +333,7 @@ class ParameterTable:
             p = params[i].detach()
             if self.is_gone(i) or p.dtype is not self.dtypes[i] or p.device != self.aliases[i].device or p.layout is not torch.strided:
                 continue
-            if i in changed if self.holds(i, p) else i in moved and not self.is_shown(i, p):
+            if i in changed if self.values.holds(i, p) else i in moved and not self.values.is_shown(i, p):
                 edited[i] = p
         return edited
 
@@ -352,13 +342,7 @@ class ParameterTable:
         it is asked about them again."""
         self.pull(ids)
         asked = [i for i in ids if not self.frozen[i] and self.shapes[i].numel() and self.mirrors.may_be_edited(self.params[i])]
-        if self.carries:  # the plugin compares by element once it is told (Binding._announce)
-            return sorted({*asked, *self.told.put.intersection(ids)})
-        params = self.now()
-        edited = self.instance.written(asked, _abi.WRITTEN_HOLD if hold else _abi.WRITTEN_LOOK) if self.told.has_digests else \
-            [i for i in asked if params[i]._version != self.versions[i]]
-        self.mirrors.see_edited([self.params[i] for i in asked], [self.params[i] for i in edited])
-        return sorted({*edited, *self.told.put.intersection(ids)})
+        return sorted({*self.values.edited(asked, hold), *self.told.put.intersection(ids)})
 
     def accept(self, ids):
         """The plugin wrote over edits of these: what they show is its own."""
@@ -423,7 +407,7 @@ class ParameterTable:
     def _is_same_elsewhere(self, i, p):
         return p.dtype is self.dtypes[i] and p.shape == self.shapes[i] and p.device == self.aliases[i].device \
             and p.layout is torch.strided and not p.is_neg() and not p.is_inference() and p.untyped_storage().nbytes() > 0 \
-            and (self.holds(i, p.detach()) or self.is_shown(i, p.detach()))
+            and (self.values.holds(i, p.detach()) or self.values.is_shown(i, p.detach()))
 
     def is_gone(self, i):
         """The bound memory was given back or exchanged under its storage (resize_(0), share_memory_())."""
@@ -448,23 +432,10 @@ class ParameterTable:
             if old is None or before.frozen[old]:
                 continue  # begins from the values it has
             is_moved = (self.addresses[i], self.strides[i]) != (before.addresses[old], before.strides[old])
-            is_other = is_moved and not before.holds(old, self.aliases[i])
-            if not before.is_shown(old, self.aliases[i]) if is_other else old in written:
+            is_other = is_moved and not before.values.holds(old, self.aliases[i])
+            if not before.values.is_shown(old, self.aliases[i]) if is_other else old in written:
                 edited.append(i)
         return edited
-
-    def is_shown(self, i, other):
-        """Whether other, of the parameter's dtype, has what the plugin put in place last, whatever stands in the bound memory now."""
-        if self.carries:
-            return other.dtype is self.dtypes[i] and torch.equal(words_of(self.newest(i)), words_of(other.cpu()))
-        if not self.told.has_digests or self.is_gone(i) or other.dtype is not self.dtypes[i]:
-            return False
-        place = self.aliases[i].data
-        kept, other = place.clone(), other.clone()  # they may be of one memory
-        place.copy_(other)
-        is_written = self.instance.written([i])
-        place.copy_(kept)
-        return not is_written
 
     def newest(self, i):
         """The values of i as the plugin's masters are, in host memory."""
@@ -482,21 +453,6 @@ class ParameterTable:
         for i in ids:
             self.aliases[i].copy_(self.newest(i))
         self.mirrors.give_back(self.params[i] for i in ids)
-
-    def taken(self, ids):
-        """Owners among ids whose mirrors have gradients."""
-        if not self.carries:
-            return []
-        numbers = {id(self.params[i]): i for i in ids}
-        return sorted({self.owner(numbers[id(p)]) for p in self.mirrors.taken([self.params[i] for i in ids])})
-
-    def holds(self, i, other):
-        """Whether the bound memory of i, or what carries them, has the values of other, in its dtype, to the bit."""
-        if self.carries:
-            return torch.equal(words_of(self.newest(i).to(other.dtype)), words_of(other.cpu()))
-        if self.is_gone(i):
-            return self.aliases[i].data_ptr() == other.data_ptr()  # exchanged under the storage: the values went along
-        return torch.equal(words_of(self.aliases[i].to(other.dtype)), words_of(other))
 
 
 def same_words(one, other):
