@@ -376,8 +376,6 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
     def _forget_copies(self):
         """State and weights change now: what was given out of them is old."""
         self._state.forget(self._name_of)
-        if self._final_weights is not None:
-            self._final_weights.forget_loaded()
 
     def _name_of(self, param):
         return self._binding.names.get(id(param), "?") if self._binding is not None else "?"

@@ -7,8 +7,8 @@ copies; the parameters, windows and clocks stay as they are. Where nothing is on
 (an average that is swapped in), state_dict() gives the parameters themselves, as ever. A write into such a copy means the
 parameter: what was written goes there before the model's next forward, or the next call of the optimizer.
 
-A run that resumes goes on to the bit: load_state_dict() of the optimizer brings the visible weights back, whatever the model
-was loaded with before; and where the model is loaded after it with just those final weights, they are put back again.
+A save of the optimizer closes windows, so that final weights are the visible ones: whichever of the two is loaded first, the run goes on
+to the bit.
 
 Tally counts what would be lost if the run ended now, for the warning at its end.
 """
@@ -30,7 +30,6 @@ class FinalWeights:
     def __init__(self, model, bound, tally):
         self._bound, self.tally = weakref.WeakMethod(bound), tally
         self._values = None  # of one state_dict() of the whole model, by id
-        self._loaded = {}    # id: (digest of the final values, the visible values) of a state that was just loaded
         self._given = []     # (id, copy, its version) of what state_dict() gave since the last forward or step
         self._older = []     # (weak reference to a copy, its version), from before
         self.model = weakref.ref(model)
@@ -125,12 +124,6 @@ class FinalWeights:
             alive = []
         self._older = [(weakref.ref(copy), version) for copy, version in alive]
 
-    def remember_loaded(self):
-        """A state was loaded; weights are the visible ones."""
-        binding = self._binding()
-        ids = [i for i, p in binding.table.trainable if local(p).numel() and binding.table.tied_to[i] is None]
-        self._loaded = {i: (_digest(binding, final), binding.table.aliases[i].clone()) for i, final in binding.final_values(ids).items()}
-
     @whole
     @with_versions
     def before_load(self, module, _, prefix, *__):
@@ -145,25 +138,10 @@ class FinalWeights:
         binding, prefix = self._binding(), self._prefix.pop(id(module), "")
         if binding is None:
             return
-        if not self._loaded and binding.feed.is_alone and self.tally.is_pending():
+        if binding.feed.is_alone and self.tally.is_pending():
             named = dict(module.named_parameters(remove_duplicate=False))
             ids = {binding.table.numbers.get(id(p)) for name, p in named.items() if prefix + name not in keys.missing_keys}
             binding.take_back({binding.table.owner(i) for i in ids - {None}})
-        if module is not self.model():
-            return
-        binding.table.pull(self._loaded)
-        for i, (digest, visible) in self._loaded.items():
-            alias = binding.table.aliases[i]
-            if not binding.table.is_gone(i) and _digest(binding, alias) == digest:
-                alias.copy_(visible)
-        binding.table.push(self._loaded)
-
-    def forget_loaded(self):
-        self._loaded = {}
-
-
-def _digest(binding, tensor):
-    return binding.instance.digests([tensor.cpu()])
 
 
 def _on_state_dict(module, hook):

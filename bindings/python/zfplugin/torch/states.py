@@ -170,8 +170,6 @@ class States:
         report = state.load(self._instance, where, partial)
         binding.loaded(at_rest)
         self._tally.loaded()
-        if self._final_weights is not None:
-            self._final_weights.remember_loaded()
         return report
 
     @staticmethod
