@@ -249,16 +249,11 @@ typedef struct zfi_kernels {
 
     void (*stats)(const zfi_stats_t *job, zfi_stats_result_t *out);
 
-    /* Compact copy of a sub-matrix of a contiguous [.][cols] matrix; elements of elem_nbytes = 2 or 4. */
-    void (*gather)(void *out, const void *matrix, uint64_t cols, size_t elem_nbytes, const zfi_submatrix_t *sub);
-
     /* Returns what the visible elements' digest (digest.h) has moved by; 0 where none is kept. */
     uint64_t (*run_ahead[ZFI_N_RULES])(const zfi_run_ahead_t *job);
 
     /* visible = round(w) at the places of a sub-matrix; w compact. */
     void (*scatter)(const zfi_place_t *place, const zfi_submatrix_t *sub, const float *w);
-
-    void (*publish)(const zfi_publish_t *job);
 
     /* The part of a digest (digest.h) of n elements one behind the other, of which the first has this index. */
     uint64_t (*digest)(const void *bits, zfi_dtype_t dtype, uint64_t n, uint64_t index);
@@ -288,6 +283,12 @@ double zfi_power(double b, uint32_t n);
 /* [any-thread] Scalars of update number n (from 1) with gradient factor s: double, rounded once. */
 zfi_scalars_t zfi_rule_scalars(zfi_rule_t rule, const zfi_hyper_t *hyper, float s, uint32_t n);
 
+/* Moves without arithmetic: one copy for the baseline CPU.
+ *
+ * Compact copy of a sub-matrix of a contiguous [.][cols] matrix; elements of elem_nbytes = 2 or 4. */
+void zfi_gather(void *out, const void *matrix, uint64_t cols, size_t elem_nbytes, const zfi_submatrix_t *sub);
+/* A selected element is neither read nor written: another thread may be updating it. */
+void zfi_publish(const zfi_publish_t *job);
 /* A strided tensor (strides in elements) row-major and contiguous. */
 void zfi_pack(void *dst, const void *src, size_t elem_nbytes, int ndim, const int64_t *shape, const int64_t *strides);
 

@@ -67,4 +67,4 @@ static inline uint32_t zfi_last_at_most(const uint32_t *rising, uint32_t n, uint
 uint64_t zfi_visible_digest(const zfi_kernels_t *kernels, const zfi_data_matrix_t *matrix, uint64_t first, uint64_t n);
 
 /* Copies the selected channels of a matrix's gradient to their place in the compact one. */
-void zfi_gather_selected(const zfi_kernels_t *kernels, const zfi_data_t *data, uint32_t matrix, const void *grad);
+void zfi_gather_selected(const zfi_data_t *data, uint32_t matrix, const void *grad);

@@ -98,7 +98,7 @@ static void finish_statistics(const sums_t *sums, const zfi_gradient_t *gradient
     if (data->held)
         data->held[gradient->param] = gradient->grad;
     for (uint32_t i = 0; i < param->n_matrices && args->gathers; i++)
-        zfi_gather_selected(sums->kernels, data, param->first_matrix + i,
+        zfi_gather_selected(data, param->first_matrix + i,
                             grad + matrices[i].grad_offset * zfi_dtype_nbytes(param->grad_dtype));
 }
 

@@ -21,19 +21,20 @@ static void gather_rows(const zfi_data_t *data, const zfi_data_matrix_t *matrix,
     }
 }
 
-void zfi_gather_selected(const zfi_kernels_t *kernels, const zfi_data_t *data, uint32_t number, const void *grad) {
+void zfi_gather_selected(const zfi_data_t *data, uint32_t number, const void *grad) {
     const zfi_data_matrix_t *matrix = &data->matrices[number];
     zfi_submatrix_t sub = selected_part(data, matrix);
     if (matrix->channels_are_rows && matrix->has_sums)
         gather_rows(data, matrix, grad);
     else if (matrix->k)
-        kernels->gather(data->grad + matrix->grad_base, grad, matrix->cols,
-                        zfi_dtype_nbytes(data->params[matrix->param].grad_dtype), &sub);
+        zfi_gather(data->grad + matrix->grad_base, grad, matrix->cols,
+                   zfi_dtype_nbytes(data->params[matrix->param].grad_dtype), &sub);
 }
 
 void zfi_cpu_gather(const zfi_kernels_t *kernels, const void *raw) {
     const zfi_gather_args_t *args = raw;
-    zfi_gather_selected(kernels, args->data, args->matrix, args->grad);
+    (void)kernels;
+    zfi_gather_selected(args->data, args->matrix, args->grad);
 }
 
 /* ---- run-ahead --------------------------------------------------------------------------------------------------- */

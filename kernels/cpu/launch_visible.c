@@ -25,11 +25,11 @@ static void merge_segment(const zfi_kernels_t *kernels, const zfi_merge_args_t *
     if (data->is_foreign[matrix->param])
         return;
     if (!data->digests || !zfi_has_digest(matrix)) {
-        kernels->publish(&job);
+        zfi_publish(&job);
         return;
     }
     uint64_t before = zfi_visible_digest(kernels, matrix, job.first, job.n_elems);
-    kernels->publish(&job);
+    zfi_publish(&job);
     __atomic_fetch_add(&data->digests[segment->matrix],
                        zfi_visible_digest(kernels, matrix, job.first, job.n_elems) - before, __ATOMIC_RELAXED);
 }
@@ -105,7 +105,7 @@ void zfi_cpu_read_place(const zfi_kernels_t *kernels, const void *raw) {
 }
 
 /* Writes the channels that are not selected. */
-static void write_deferred(const zfi_kernels_t *kernels, const zfi_place_args_t *args, const zfi_placed_t *piece) {
+static void write_deferred(const zfi_place_args_t *args, const zfi_placed_t *piece) {
     const zfi_data_matrix_t *matrix = &args->data->matrices[piece->matrix];
     zfi_publish_t job = {
         .staged = bits_of(args, piece),
@@ -116,7 +116,7 @@ static void write_deferred(const zfi_kernels_t *kernels, const zfi_place_args_t 
         .selected = args->data->masks[args->turn] + matrix->channel_base,
         .place = matrix->place,
     };
-    kernels->publish(&job);
+    zfi_publish(&job);
 }
 
 static void write_piece(const zfi_kernels_t *kernels, const zfi_place_args_t *args, const zfi_placed_t *piece) {
@@ -129,7 +129,7 @@ static void write_piece(const zfi_kernels_t *kernels, const zfi_place_args_t *ar
     const int counts = data->digests && zfi_has_digest(matrix);
     uint64_t before = counts ? zfi_visible_digest(kernels, matrix, piece->first, piece->n) : 0;
     if (args->keeps_selected)
-        write_deferred(kernels, args, piece);
+        write_deferred(args, piece);
     else
         move(matrix, piece, bits_of(args, piece), 1);
     if (counts)

@@ -26,7 +26,6 @@ const zfi_kernels_t ISA_TABLE = {
     .round_moments = round_moments,
     .mean_grad = mean_grad,
     .stats = stats,
-    .gather = zfi_gather,
     .run_ahead =
         {
             [ZFI_RULE_ADAMW] = run_ahead_adamw,
@@ -36,7 +35,6 @@ const zfi_kernels_t ISA_TABLE = {
             [ZFI_RULE_LION] = run_ahead_lion,
         },
     .scatter = scatter,
-    .publish = zfi_publish,
     .digest = digest_run,
     .accumulate = accumulate,
     .widen = widen,

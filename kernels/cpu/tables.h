@@ -14,12 +14,6 @@ extern const zfi_kernels_t zfi_kernels_avx2;
 extern const zfi_kernels_t zfi_kernels_avx512;
 #endif
 
-/* kernels.h: gather. */
-void zfi_gather(void *out, const void *matrix, uint64_t cols, size_t elem_nbytes, const zfi_submatrix_t *sub);
-
-/* kernels.h: publish. A selected element is neither read nor written: another thread may be updating it. */
-void zfi_publish(const zfi_publish_t *job);
-
 /* Writes n elements (bits, of the place's dtype) at columns first_col ... of row i of the sub-matrix. Returns what
  * their digest has moved by, in a matrix of `cols` columns; cols = 0: 0, and nothing is read. */
 uint64_t zfi_place_row(const zfi_place_t *place, const zfi_submatrix_t *sub, uint64_t i, uint64_t first_col, uint64_t n,

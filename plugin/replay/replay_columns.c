@@ -178,11 +178,11 @@ static void take_selected(const columns_t *columns, const rect_t *rect) {
     const zfi_replay_columns_t *job = columns->job;
     zfi_submatrix_t sub = selected_part(columns, rect);
     uint64_t at = job->segment->chunk_offset + rect->at, to = rect->compact_at;
-    job->view->kernels->gather(columns->w + to, job->target->w + at, columns->n_cols, sizeof(float), &sub);
+    zfi_gather(columns->w + to, job->target->w + at, columns->n_cols, sizeof(float), &sub);
     if (columns->m)
-        job->view->kernels->gather(columns->m + to, columns->all_m + rect->at, columns->n_cols, sizeof(float), &sub);
+        zfi_gather(columns->m + to, columns->all_m + rect->at, columns->n_cols, sizeof(float), &sub);
     if (columns->v)
-        job->view->kernels->gather(columns->v + to, columns->all_v + rect->at, columns->n_cols, sizeof(float), &sub);
+        zfi_gather(columns->v + to, columns->all_v + rect->at, columns->n_cols, sizeof(float), &sub);
 }
 
 static void advance_selected(const columns_t *columns, const rect_t *rect, uint32_t k) {
@@ -195,8 +195,7 @@ static void advance_selected(const columns_t *columns, const rect_t *rect, uint3
     state.grad = columns->grad;
     state.grad_dtype = columns->grad_dtype;
     state.place = (zfi_place_t){.visible = columns->mean, .dtype = ZFI_F32}; /* not needed: free at this time */
-    job->view->kernels->gather(columns->grad, (const unsigned char *)job->grads[k] + rect->at * elem, columns->n_cols,
-                               elem, &sub);
+    zfi_gather(columns->grad, (const unsigned char *)job->grads[k] + rect->at * elem, columns->n_cols, elem, &sub);
     update(columns, &state, &job->hyper[k], rect, sub);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_channels.c - kernels that know where channels lie: gather, run-ahead, scatter, masked publish. A visible
- * parameter is compared as a whole, so a write outside the places fails too. */
+/* test_channels.c - kernels that know where channels lie and compute: run-ahead, scatter. A visible parameter is
+ * compared as a whole, so a write outside the places fails too. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,23 +44,6 @@ static zfi_place_t place_of(const geometry_t *g, const array_t *visible) {
                          .dtype = visible->dtype,
                          .row_stride = g->row_stride,
                          .col_offset = g->has_col_offset ? g->col_offset : NULL};
-}
-
-ZT_TEST(gather_compact) {
-    static geometry_t g;
-    for (int repeat = 0; repeat < ZT_FEWER(300); repeat++) {
-        const zfi_dtype_t dtype = (zfi_dtype_t)(repeat % ZFI_N_DTYPES);
-        geometry_random(&g, repeat % 10 ? 70 : MAX_COLS);
-        array_t matrix = array_new(dtype, g.rows * g.cols, ANY_BITS);
-        array_t want = array_new(dtype, g.sub.n_rows * g.sub.n_cols, ORDINARY);
-        GENERIC->gather(want.at, matrix.at, g.cols, zfi_dtype_nbytes(dtype), &g.sub);
-        for (EACH_TABLE(table)) {
-            array_t got = array_new(dtype, want.n_elems, ORDINARY);
-            table->gather(got.at, matrix.at, g.cols, zfi_dtype_nbytes(dtype), &g.sub);
-            check_arrays(&want, &got, table->name, "gather", want.n_elems);
-        }
-        arrays_free();
-    }
 }
 
 ZT_TEST(scatter_places) {
@@ -162,41 +145,6 @@ ZT_TEST(run_ahead) {
         geometry_random(&g, repeat % 20 ? 70 : MAX_COLS);
         compare_run_ahead(&g, (zfi_rule_t)(repeat % ZFI_N_RULES), (zfi_dtype_t)random_below(ZFI_N_DTYPES),
                           (zfi_dtype_t)random_below(ZFI_N_DTYPES), repeat % 3, repeat % 7 ? ORDINARY : SPECIAL);
-    }
-}
-
-static void compare_publish(const geometry_t *g, zfi_dtype_t dtype, int channels_are_rows, int has_mask) {
-    const uint64_t n_all = g->rows * g->cols, first = random_below(n_all), n = random_below(n_all - first + 1);
-    const uint64_t n_channels = channels_are_rows ? g->rows : g->cols;
-    array_t staged = array_new(dtype, n, ANY_BITS), start = array_new(dtype, g->n_visible, ANY_BITS);
-    array_t want = array_copy(&start);
-    uint8_t *selected = malloc(n_channels + 1);
-    zfi_publish_t job = {.staged = staged.at,
-                         .first = first,
-                         .n_elems = n,
-                         .cols = g->cols,
-                         .channels_are_rows = channels_are_rows,
-                         .selected = has_mask ? selected : NULL,
-                         .place = place_of(g, &want)};
-    ck_assert_ptr_nonnull(selected);
-    for (uint64_t c = 0; c < n_channels; c++)
-        selected[c] = random_below(4) == 0;
-    GENERIC->publish(&job);
-    for (EACH_TABLE(table)) {
-        array_t got = array_copy(&start);
-        job.place = place_of(g, &got);
-        table->publish(&job);
-        check_arrays(&want, &got, table->name, "publish", g->n_visible);
-    }
-    free(selected);
-    arrays_free();
-}
-
-ZT_TEST(publish_masked) {
-    static geometry_t g;
-    for (int repeat = 0; repeat < ZT_FEWER(600); repeat++) {
-        geometry_random(&g, repeat % 10 ? 70 : MAX_COLS);
-        compare_publish(&g, (zfi_dtype_t)(repeat % ZFI_N_DTYPES), repeat & 1, repeat % 5 != 0);
     }
 }
 
