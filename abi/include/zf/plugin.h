@@ -120,11 +120,11 @@ typedef struct zf_group_decl {
 #define ZF_PARAM_AVERAGE 32u     /* several ranks: its gradient is their average, not their sum */
 /* Nobody computes with its memory, which carries the gradient to the plugin and the value back in turn: the host's
  * model has the values elsewhere. The host may deliver a gradient where it lies, in this memory (all of it, as LENT).
- * From the first delivery of a step on the memory is the plugin's, until the step (which a host that does not fetch
- * has waited for) or a fetch behind it has brought the value, also of a step that was skipped. DISCARD gives it back
- * as it is. No edit is found there: params_changed says it, with the values in place and fetched before. Wanted of all
- * trained parameters or none; contiguous, gradients as wide as values, one rank, each step exact, host memory; else
- * ZF_ERR_PARAM. */
+ * From the first delivery of a step on the memory of all of them is the plugin's, until the step (which a host that
+ * does not fetch has waited for) or a fetch behind it has brought the value, also of a step that was skipped. DISCARD
+ * gives it back as it is. No edit is found there: params_changed says it, with the values in place and fetched before.
+ * Wanted of all trained parameters or none; contiguous, gradients as wide as values, one rank, each step exact, host
+ * memory; else ZF_ERR_PARAM. */
 #define ZF_PARAM_CARRIES 64u
 
 /* The place where a parameter is updated. With state_mib = all everything is resident, whatever is asked for. */
