@@ -29,8 +29,7 @@ enum {
     OVERRIDE_MAX_NBYTES = ZFI_TEXT_NBYTES + 64, /* the longest text behind its section and key */
     MESSAGE_NBYTES = sizeof(((zf_error_t *)0)->message),
     MORE_NBYTES = sizeof "; ... and 4294967295 more",
-    EXCERPT_NBYTES = 48,
-    NAMES_NBYTES = 192 /* of all keys of a section */
+    EXCERPT_NBYTES = 48
 };
 
 typedef struct reading {
@@ -116,24 +115,22 @@ static void report_value(reading_t *r, const char *where, unsigned line, const z
 
 static void report_unknown_key(reading_t *r, const char *where, unsigned line, const char *section, const char *name) {
     char shown[EXCERPT_NBYTES];
-    char names[NAMES_NBYTES];
     int elsewhere = zfi_key_find(NULL, name);
     excerpt(name, shown);
-    zfi_key_names(section, names, sizeof names);
     if (zfi_key_is_trainers(name))
         add_problem(r, where, line, "[%s] %s is no key: it comes from the trainer with every step", section, shown);
     else if (elsewhere >= 0)
         add_problem(r, where, line, "[%s] %s: this key belongs to [%s]", section, shown,
                     zfi_key_at((uint32_t)elsewhere)->section);
     else
-        add_problem(r, where, line, "[%s] has no key \"%s\", but %s", section, shown, names);
+        add_problem(r, where, line, "[%s] has no key \"%s\"; nearest: %s", section, shown,
+                    zfi_key_nearest(section, name));
 }
 
 static void report_unknown_section(reading_t *r, const char *where, unsigned line, const char *section) {
-    char shown[EXCERPT_NBYTES], names[NAMES_NBYTES];
+    char shown[EXCERPT_NBYTES];
     excerpt(section, shown);
-    zfi_key_names(NULL, names, sizeof names);
-    add_problem(r, where, line, "no section [%s], but %s", shown, names);
+    add_problem(r, where, line, "no section [%s]; nearest: [%s]", shown, zfi_section_nearest(section));
 }
 
 /* Takes one pair, from a line of the text (line > 0: may be given once) or from an override (the last one counts). */

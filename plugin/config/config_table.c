@@ -14,7 +14,7 @@
 #include "kernels.h"
 #include "zf/plugin.h"
 
-enum { NUMBER_MAX = 64 };
+enum { NUMBER_MAX = 64, NAME_MAX_COMPARED = 48 };
 
 static const zfi_choice_t strategies[] = {
     {"step", ZFI_SELECT_STEP}, {"epoch", ZFI_SELECT_EPOCH}, {"auto", ZFI_SELECT_AUTO}, {NULL, 0}};
@@ -192,17 +192,49 @@ int zfi_key_find(const char *section, const char *name) {
     return -1;
 }
 
-void zfi_key_names(const char *section, char *buf, size_t nbytes) {
-    const char *before = "";
-    *buf = '\0';
-    for (int i = 0; i < ZFI_N_KEYS; i++) {
-        const char *name = section ? keys[i].name : keys[i].section;
-        size_t n = strlen(buf);
-        if (section ? strcmp(keys[i].section, section) != 0 : i && strcmp(keys[i - 1].section, name) == 0)
-            continue;
-        snprintf(buf + n, nbytes - n, "%s%s", before, name);
-        before = ", ";
+/* Levenshtein's distance of the first NAME_MAX_COMPARED bytes, one row at a time. */
+static size_t edit_distance(const char *a, const char *b) {
+    size_t row[NAME_MAX_COMPARED + 1], na = strnlen(a, NAME_MAX_COMPARED), nb = strnlen(b, NAME_MAX_COMPARED);
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= na; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
     }
+    return row[nb];
+}
+
+const char *zfi_section_nearest(const char *name) {
+    const char *nearest = keys[0].section;
+    size_t least = SIZE_MAX;
+    for (int i = 0; i < ZFI_N_KEYS; i++) {
+        size_t distance = edit_distance(name, keys[i].section);
+        if (distance < least)
+            least = distance, nearest = keys[i].section;
+    }
+    return nearest;
+}
+
+const char *zfi_key_nearest(const char *section, const char *name) {
+    const char *nearest = "";
+    size_t least = SIZE_MAX;
+    for (int i = 0; i < ZFI_N_KEYS; i++) {
+        size_t distance = strcmp(keys[i].section, section) == 0 ? edit_distance(name, keys[i].name) : SIZE_MAX;
+        if (distance < SIZE_MAX && *name && strncmp(keys[i].name, name, strlen(name)) == 0)
+            distance = 0; /* it begins so */
+        if (distance < least)
+            least = distance, nearest = keys[i].name;
+    }
+    return nearest;
 }
 
 int zfi_section_is_known(const char *name) {

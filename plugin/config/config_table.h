@@ -46,8 +46,9 @@ const char *zfi_key_type_name(zfi_key_type_t type);
 /* [any-thread] Index of a key, or -1. section = NULL finds it in any section. */
 int zfi_key_find(const char *section, const char *name);
 
-/* [any-thread] The keys of a section, one after the other, cut to nbytes >= 1; section = NULL: the sections. */
-void zfi_key_names(const char *section, char *buf, size_t nbytes);
+/* [any-thread] Name with the smallest edit distance: of a section, or of a key in a known section. Never NULL. */
+const char *zfi_section_nearest(const char *name);
+const char *zfi_key_nearest(const char *section, const char *name);
 
 /* [any-thread] Is there such a section? */
 int zfi_section_is_known(const char *name);

@@ -220,7 +220,7 @@ class Models(PlanTest):
                             ("--micro-batches 2.5", "need a whole number from 1 to 4096"), ("--local-ranks 1.9", "need a whole number"), ("--no-such-option", "usage")):
             self.says(2, said, self.llama, *words.split())
         self.says(2, "usage")
-        self.says(1, "has no key \"update_intervall\", but mode, ", self.llama, "--set", "zenflow.update_intervall=3")
+        self.says(1, "nearest: update_interval", self.llama, "--set", "zenflow.update_intervall=3")
         self.says(1, "stage", self.llama, "--stage", 7)
         self.says(1, "has no speed of replays: make it with", self.llama, "--machine", self.write("neither.json", {"a": 1}))
 

@@ -200,7 +200,7 @@ ZT_TEST(overrides) {
     refused_override("topk_ratio=0.5", "is not section.key=value");
     refused_override("topk_ratio=0.5.5", "is not section.key=value");
     refused_override("zenflow.topk_ratio=2", "override 1: [zenflow] topk_ratio = 2 is out of range");
-    refused_override("zenflow.topk=2", "but mode, topk_ratio, ");
+    refused_override("zenflow.topk=2", "nearest: topk_ratio");
     refused_override("shard.stage=4", "allowed: 0 | 1 | 2 | 3");
     refused_override("device.id=3", "override 1: [device] has no key \"id\"");
     refused_override("zenflow.topk_ratio=0.\x01", "override 1:1: byte 0x01");
@@ -211,10 +211,10 @@ ZT_TEST(overrides) {
 static const struct {
     const char *text, *part;
 } wrong[] = {
-    {"[zenflow]\ntopk_ration = 0.1\n", "zf.ini:2: [zenflow] has no key \"topk_ration\", but mode, topk_ratio, "},
-    {"[zenflow]\nTopK_Ratio = 0.1\n", "predict, on_overwrite"},
-    {"\n\n[zenflw]\ntopk_ratio = 0.1\n",
-     "zf.ini:3: no section [zenflw], but zenflow, device, shard, host, log, trace, audit"},
+    {"[zenflow]\ntopk_ration = 0.1\n", "zf.ini:2: [zenflow] has no key \"topk_ration\"; nearest: topk_ratio"},
+    {"[zenflow]\nTopK_Ratio = 0.1\n", "nearest: topk_ratio"},
+    {"[zenflow]\nupdate_interval_level = 1\n", "nearest: update_interval"}, /* not: its end, level */
+    {"\n\n[zenflw]\ntopk_ratio = 0.1\n", "zf.ini:3: no section [zenflw]; nearest: [zenflow]"},
     {"[]\n", "no section []"},
     {"[zenflow]\nthreads = 2\n", "threads: this key belongs to [host]"},
     {"[zenflow]\nlr = 1e-4\n", "it comes from the trainer with every step"},
