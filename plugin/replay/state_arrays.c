@@ -38,6 +38,11 @@ static void move_model(const zfi_matrix_t *matrix, uint64_t first, uint64_t n, v
     }
 }
 
+/* Whether an array lies in the device's memory: weights that are their own masters are the host's. */
+static int is_on_device(const zfi_matrix_t *matrix, zfi_array_t array) {
+    return matrix->is_resident && !(array == ZFI_STATE_W && zfi_is_own_master(matrix));
+}
+
 /* The address of an array's element, or of the run that holds it, on the side where the matrix has its home; NULL: the
  * rule has no such array. *io_n: as many of the elements from there on as lie together. */
 static void *place_of(const zfi_state_t *state, zfi_array_t array, const zfi_matrix_t *matrix, uint64_t element,
@@ -98,8 +103,8 @@ void zfi_state_take_edits(const zfi_state_t *state, const zfi_matrix_t *matrix, 
 }
 
 /* Values as they lie. */
-static zf_status_t copy(zfi_engine_t *engine, int is_resident, const void *from, uint64_t nbytes, void *out) {
-    if (is_resident)
+static zf_status_t copy(zfi_engine_t *engine, int is_device, const void *from, uint64_t nbytes, void *out) {
+    if (is_device)
         return zfi_device_read(engine, out, from, nbytes);
     memcpy(out, from, nbytes);
     return ZF_OK;
@@ -134,7 +139,7 @@ static zf_status_t get_of_runs(const part_t *part, const void *from, uint64_t n,
 /* Values of two bytes arrive in the second half of `out`: none is overwritten before it was read. */
 static zf_status_t get(const part_t *part, const void *from, uint64_t n, float *out) {
     uint16_t *bits = (uint16_t *)(void *)out + n;
-    int is_resident = part->matrix->is_resident;
+    int is_device = is_on_device(part->matrix, part->array);
     if (!from) {
         memset(out, 0, n * sizeof *out);
         return ZF_OK;
@@ -142,8 +147,8 @@ static zf_status_t get(const part_t *part, const void *from, uint64_t n, float *
     if (is_in_runs(part->matrix, part->array))
         return get_of_runs(part, from, n, out);
     if (zfi_state_dtype(part->matrix, part->array) == ZFI_F32)
-        return copy(part->side->engine, is_resident, from, n * sizeof *out, out);
-    zf_status_t st = copy(part->side->engine, is_resident, from, n * sizeof *bits, bits);
+        return copy(part->side->engine, is_device, from, n * sizeof *out, out);
+    zf_status_t st = copy(part->side->engine, is_device, from, n * sizeof *bits, bits);
     for (uint64_t i = 0; i < n; i++) {
         uint16_t half;
         memcpy(&half, bits + i, sizeof half);
@@ -162,7 +167,7 @@ static zf_status_t put(const part_t *part, void *to, uint64_t n, const float *va
         zfi_moments_put(ZFI_MOMENTS_INT8, moment_of(part->array), kernels, to, part->at, n, values);
         return ZF_OK;
     }
-    if (!part->matrix->is_resident) {
+    if (!is_on_device(part->matrix, part->array)) {
         kernels->narrow(to, dtype, values, n);
         return ZF_OK;
     }
