@@ -551,7 +551,7 @@ void zx_case_reconfigure(zx_case_t *c) {
     obey_law(c);
     zx_case_settle_share(c);
     int is_same = !differs(&was, &c->config);
-    if (is_same && (is_all_resident(&c->config) || c->config.is_exact))
+    if (is_same && !zx_device_is_plain() && (is_all_resident(&c->config) || c->config.is_exact))
         c->config.moments = (zo_moments_t)((c->config.moments + 1) % ZO_MOMENTS_INT8);
     else if (is_same)
         c->config.warm_up++;
