@@ -3,6 +3,7 @@
 #include "state/state.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -218,16 +219,20 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
 
 typedef zf_status_t (*reading_fn)(zfi_store_t *store, void *arg, zf_error_t *err);
 
-/* Reads again where the file system has no locks, and a save removed what was being read: what it put there. */
+/* Reads again where the file system has no locks, and a save removed what was being read: what it put there. A thread
+ * that is cancelled in here would leave files open, and locked. */
 static zf_status_t read_checkpoint(const zf_state_args_t *args, reading_fn fn, void *arg, zf_error_t *err) {
     zfi_store_t store;
+    int cancel_state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     zf_status_t st = zfi_store_open_load(args, &store, err);
-    if (st)
-        return st;
-    do
-        st = fn(&store, arg, err);
-    while ((st == ZF_ERR_STORAGE || st == ZF_ERR_CHECKPOINT) && zfi_store_begin_again(&store));
-    zfi_store_close(&store);
+    if (!st) {
+        do
+            st = fn(&store, arg, err);
+        while ((st == ZF_ERR_STORAGE || st == ZF_ERR_CHECKPOINT) && zfi_store_begin_again(&store));
+        zfi_store_close(&store);
+    }
+    pthread_setcancelstate(cancel_state, NULL);
     return st;
 }
 
