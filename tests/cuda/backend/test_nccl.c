@@ -18,6 +18,7 @@ enum { N_RANKS = 2, NBYTES = 4000, N_EXCHANGES = 20 };
 static const zfi_device_ops_t *const ops = &zfi_device_cuda;
 static const zfi_comm_ops_t *const nccl = &zfi_comm_nccl;
 static zt_ranks_t ranks;
+static pthread_barrier_t both_are_done;
 enum { GROUP = 5, ANOTHER = 6 /* both of all ranks */ };
 
 /* One rank: a thread of its own. */
@@ -66,11 +67,14 @@ static void close_side(side_t *side) {
     ops->close(side->device);
 }
 
+/* Both are in one context: to free memory waits for all of its work, so no side closes while the other's exchange may
+ * wait for it. Ranks are processes of their own otherwise. */
 static void *run_side(void *raw) {
     side_t *side = raw;
     open_side(side);
     if (!side->st)
         side->fn(side);
+    pthread_barrier_wait(&both_are_done);
     close_side(side);
     return NULL;
 }
@@ -78,6 +82,7 @@ static void *run_side(void *raw) {
 static void run_both(void (*fn)(side_t *side), uint64_t timeout_ns, side_t *sides) {
     pthread_t threads[N_RANKS];
     zt_ranks_init(&ranks, N_RANKS);
+    ck_assert_int_eq(pthread_barrier_init(&both_are_done, NULL, N_RANKS), 0);
     memset(sides, 0, N_RANKS * sizeof *sides);
     for (uint32_t r = 0; r < N_RANKS; r++) {
         sides[r].rank = r;
@@ -90,6 +95,7 @@ static void run_both(void (*fn)(side_t *side), uint64_t timeout_ns, side_t *side
     }
     for (uint32_t r = 0; r < N_RANKS; r++)
         pthread_join(threads[r], NULL);
+    pthread_barrier_destroy(&both_are_done);
     zt_ranks_free(&ranks);
 }
 
