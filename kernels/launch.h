@@ -146,7 +146,7 @@ struct zfi_data {
     uint64_t *digests;   /* [n_matrices] of what was written to visible values (digest.h); NULL: nothing is checked */
     uint8_t *is_foreign; /* [n_params] CHECK found what nobody announced: no kernel writes its visible values */
     zfi_totals_t *totals;
-    uint8_t *overwritten; /* [n_params] page-locked host memory: zfi_found_t, with is_foreign, for the host to read */
+    uint8_t *overwritten; /* [n_params] page-locked host memory: set with is_foreign, for the host to read */
     /* CPU only: elements [first_run, end_run) of the resident state, multiples of ZFI_RUN, have these moments. */
     uint64_t first_run, end_run;
     zfi_moments_t run_moments;
@@ -336,12 +336,10 @@ typedef struct zfi_merge_args {
 
 /* Whether the visible values of matrices listed_matrices[first, first + n) are those that kernels wrote. Where they are
  * not, the parameter is foreign from now on. With `seals`, whatever is found counts as written. */
-typedef enum zfi_found { ZFI_FOUND = 1, ZFI_FOUND_BEHIND = 2 /* a step passed it over meanwhile */ } zfi_found_t;
 typedef struct zfi_check_args {
     const zfi_data_t *data;
     uint32_t first, n;
     int seals;
-    uint32_t found; /* what `overwritten` says of those that differ: some of zfi_found_t */
 } zfi_check_args_t;
 
 /* The compact moments of matrices listed_matrices[first, first + n) as the host's are rounded. */
@@ -394,12 +392,11 @@ static inline uint64_t zfi_placed_at(const zfi_place_args_t *args, const zfi_pla
     return at;
 }
 
-/* The step's result for the host: *out, *out_has_foreign and *totals are page-locked host memory. */
+/* The step's result for the host: *out and *totals are page-locked host memory. */
 typedef struct zfi_report_args {
     const zfi_data_t *data;
     const zfi_step_scalars_t *scalars;
     zfi_step_scalars_t *out;
-    uint32_t *out_has_foreign; /* 1: some parameter is foreign, else 0 */
 } zfi_report_args_t;
 
 /* A part of a bucket, summed over ranks: parts are added in fp32 by rank from rank 0's on, divided by `divisor`

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* abi_written.c - proof 5, what the host writes without a word ([zenflow] on_overwrite = hold) and what it is told of
- * it, beside the host's own notes; and audited steps, whose digests move with every array and every part of it. */
+/* abi_written.c - proof 5, what the host writes without a word ([zenflow] on_overwrite = ask), holds and is told of,
+ * beside the host's own notes; and audited steps, whose digests move with every array and every part of it. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ typedef struct held {
     abi_probe_t *probe;
     uint32_t seed;
     float kept[N_PARAMS][N_ELEMS]; /* what the plugin left, where is_edited */
-    int is_edited[N_PARAMS], is_behind[N_PARAMS];
+    int is_edited[N_PARAMS];
 } held_t;
 
 static float *weights(const held_t *h, uint32_t i) { return (float *)h->rig.params + i * N_ELEMS; }
@@ -69,20 +69,17 @@ static uint32_t draw_list(held_t *h, uint32_t ids[N_PARAMS]) {
     return n;
 }
 
-static void ask(held_t *h) {
-    uint32_t ids[N_PARAMS], n = draw_list(h, ids), is_all = n == N_PARAMS || n == 0;
+static void ask(held_t *h, uint32_t flags) {
+    uint32_t ids[N_PARAMS], n = draw_list(h, ids), is_all = n == N_PARAMS || n == 0 || flags == ZF_WRITTEN_HOLD;
     uint8_t out[N_PARAMS];
     memset(out, 9, sizeof out);
-    zf_status_t st =
-        h->digest->written(h->rig.instance, ZF_WRITTEN_LOOK, is_all ? NULL : ids, is_all ? 0 : n, out, NULL);
+    zf_status_t st = h->digest->written(h->rig.instance, flags, is_all ? NULL : ids, is_all ? 0 : n, out, NULL);
     abi_check(h->probe, ABI_RULE_WRITTEN, st == ZF_OK, "written returned %d", st);
     for (uint32_t k = 0; k < (is_all ? N_PARAMS : n) && st == ZF_OK; k++) {
         uint32_t i = is_all ? k : ids[k];
-        uint8_t want = h->is_edited[i] ? 1 : h->is_behind[i] ? 2 : 0;
-        if (!abi_check(h->probe, ABI_RULE_WRITTEN, out[k] == want,
-                       "parameter %u, which is %s and was %s by a step, is answered by %u and not %u", i,
-                       h->is_edited[i] ? "edited" : "as the plugin left it", h->is_behind[i] ? "passed over" : "shown",
-                       out[k], want))
+        if (!abi_check(h->probe, ABI_RULE_WRITTEN, out[k] == h->is_edited[i],
+                       "parameter %u, which is %s, is answered by %u", i,
+                       h->is_edited[i] ? "edited" : "as the plugin left it", out[k]))
             return;
     }
 }
@@ -95,14 +92,13 @@ static void announce(held_t *h) {
         items[k] = (zf_param_item_t){.struct_size = sizeof *items, .id = ids[k]};
     if (n == 0)
         return;
+    ask(h, ZF_WRITTEN_HOLD); /* adopt shows the others */
     zf_status_t st = adopts ? h->digest->adopt(h->rig.instance, ids, n, &err)
                             : h->rig.zf->params_changed(h->rig.instance, items, n, sizeof *items, 0, &err);
     abi_check(h->probe, ABI_RULE_WRITTEN, st == ZF_OK, "%s returned %d: %.200s", adopts ? "adopt" : "params_changed",
               st, err.message);
-    for (uint32_t i = 0; i < N_PARAMS && adopts; i++) /* FLUSH shows the others */
-        h->is_behind[i] |= h->is_edited[i];
     for (uint32_t k = 0; k < n; k++)
-        h->is_edited[ids[k]] = h->is_behind[ids[k]] = 0;
+        h->is_edited[ids[k]] = 0;
 }
 
 /* Of what is edited nothing is shown. */
@@ -113,7 +109,6 @@ static void train(held_t *h) {
     rig_deliver(&h->rig, 0, N_PARAMS, N_PARAMS, NULL);
     rig_step(&h->rig, ZF_STEP_WAIT);
     for (uint32_t i = 0; i < N_PARAMS; i++) {
-        h->is_behind[i] |= h->is_edited[i];
         abi_check(h->probe, ABI_RULE_WRITTEN,
                   (memcmp(was[i], weights(h, i), sizeof was[i]) == 0) == (h->is_edited[i] != 0),
                   "parameter %u, which is %s, shows %s the step", i, h->is_edited[i] ? "edited" : "not edited",
@@ -128,7 +123,7 @@ static void run_held(abi_rig_t *rig) {
                              .shape = {2, N_ELEMS / 2},
                              .dtype = zf_dtype_float32(),
                              .config = "[zenflow]\nmode = windows\nupdate_interval = 1\npublish_lag = 0\n"
-                                       "topk_ratio = 0\npredict = off\non_overwrite = hold\n[log]\nlevel = error\n",
+                                       "topk_ratio = 0\npredict = off\non_overwrite = ask\n[log]\nlevel = error\n",
                              .does_not_clip = 1,
                              .cannot_fetch = 1};
     if (!open_rig(rig, &spec, &h.rig))
@@ -144,12 +139,13 @@ static void run_held(abi_rig_t *rig) {
         for (uint32_t k = draw(&h.seed, 4); k > 0; k--)
             edit(&h, draw(&h.seed, N_PARAMS));
         if (draw(&h.seed, 2))
-            ask(&h);
+            ask(&h, ZF_WRITTEN_LOOK);
+        ask(&h, ZF_WRITTEN_HOLD);
         train(&h);
         for (uint32_t k = draw(&h.seed, 4); k > 0; k--)
             write_back(&h, draw(&h.seed, N_PARAMS));
         if (draw(&h.seed, 3))
-            ask(&h);
+            ask(&h, ZF_WRITTEN_LOOK);
         if (draw(&h.seed, 4) == 0)
             announce(&h);
     }

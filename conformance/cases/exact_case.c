@@ -251,7 +251,7 @@ static void write_config(zx_case_t *c) {
     char threads[32] = "";
     const char *predict = g->predicts ? "predict = auto\n" : "predict = off\n";
     const char *lag = g->publish_lag ? "publish_lag = 1" : "publish_lag = 0";
-    const char *on_overwrite = c->is_ask ? "ask" : c->p_edit || c->index % 2 ? "error" : c->index % 3 ? "hold" : "off";
+    const char *on_overwrite = c->is_ask ? "ask" : c->p_edit || c->index % 6 ? "error" : "off";
     (void)zx_chance(&c->rng, 12); /* cases of a seed stay as they were */
     const char *some = c->is_auto ? "auto" : "1";
     const char *state = c->resident_share > 1.5 ? "all" : c->resident_share > 0.0 ? some : "0";

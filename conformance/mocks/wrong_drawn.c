@@ -162,10 +162,7 @@ static const zf_plan_ext_t *plan_ext;
 
 static zf_status_t written(zf_instance_t *x, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
                            zf_error_t *err) {
-    zf_status_t st = digest->written(x, flags, ids, n, out, err);
-    for (uint32_t i = 0; IS(passed_over_untold) && st == ZF_OK && i < (ids ? n : n_bound); i++)
-        out[i] &= 1;
-    return st;
+    return digest->written(x, flags == ZF_WRITTEN_HOLD ? ZF_WRITTEN_LOOK : flags, ids, n, out, err);
 }
 
 static zf_status_t plan(const zf_plan_args_t *args, zf_plan_t *out, zf_error_t *err) {
@@ -178,7 +175,7 @@ static zf_status_t plan(const zf_plan_args_t *args, zf_plan_t *out, zf_error_t *
 const void *wrong_break_table_drawn(const char *id, const void *table) {
     static zf_digest_ext_t my_digest;
     static zf_plan_ext_t my_plan;
-    if (table && IS(passed_over_untold) && strcmp(id, ZF_EXT_DIGEST) == 0) {
+    if (table && IS(held_never) && strcmp(id, ZF_EXT_DIGEST) == 0) {
         my_digest = *(digest = table);
         my_digest.written = written;
         return &my_digest;

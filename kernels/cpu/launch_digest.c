@@ -31,11 +31,11 @@ uint64_t zfi_visible_digest(const zfi_kernels_t *kernels, const zfi_data_matrix_
 }
 
 /* The host reads the totals while steps go on; a reader that sees the second sees `overwritten` as well. */
-static void note_overwritten(const zfi_data_t *data, const zfi_data_matrix_t *matrix, uint8_t found) {
+static void note_overwritten(const zfi_data_t *data, const zfi_data_matrix_t *matrix) {
     zfi_totals_t *totals = data->totals;
     __atomic_store_n(&totals->n_overwritten, totals->n_overwritten + matrix->rows * matrix->cols, __ATOMIC_RELAXED);
     data->is_foreign[matrix->param] = 1;
-    if (!__atomic_fetch_or(&data->overwritten[matrix->param], found, __ATOMIC_RELAXED))
+    if (!__atomic_exchange_n(&data->overwritten[matrix->param], 1, __ATOMIC_RELAXED))
         __atomic_fetch_add(&totals->n_params_overwritten, 1, __ATOMIC_RELEASE);
 }
 
@@ -72,6 +72,6 @@ void zfi_cpu_check(const zfi_kernels_t *kernels, const void *raw) {
         if (args->seals)
             data->digests[number] = found;
         else if (found != data->digests[number])
-            note_overwritten(data, matrix, (uint8_t)args->found);
+            note_overwritten(data, matrix);
     }
 }

@@ -184,5 +184,4 @@ void zfi_cpu_report(const zfi_kernels_t *kernels, const void *raw) {
     (void)kernels;
     __atomic_store_n(total, *total + 1, __ATOMIC_RELAXED); /* the device is the only writer */
     *args->out = *args->scalars;
-    *args->out_has_foreign = memchr(args->data->is_foreign, 1, args->data->n_params) != NULL;
 }

@@ -73,8 +73,7 @@ DEVICE void note_overwritten(const zfi_check_args_t *args) {
             continue;
         totals->n_overwritten = totals->n_overwritten + matrix->rows * matrix->cols;
         data->is_foreign[matrix->param] = 1;
-        volatile uint8_t *overwritten = &data->overwritten[matrix->param];
-        *overwritten = (uint8_t)(*overwritten | args->found);
+        *(volatile uint8_t *)&data->overwritten[matrix->param] = 1;
         __threadfence_system();
         totals->n_params_overwritten = totals->n_params_overwritten + 1;
     }

@@ -99,10 +99,6 @@ KERNEL(zf_scalars, zfi_scalars_args_t) {
 KERNEL(zf_report, zfi_report_args_t) {
     RETURN_IF_ENDED;
     volatile zfi_totals_t *totals = args.data->totals;
-    int has_foreign = 0;
-    for (uint32_t i = threadIdx.x; i < args.data->n_params; i += THREADS)
-        has_foreign |= in_global(args.data->is_foreign)[i];
-    has_foreign = __syncthreads_or(has_foreign);
     if (threadIdx.x)
         return;
     if (args.scalars->applied)
@@ -110,7 +106,6 @@ KERNEL(zf_report, zfi_report_args_t) {
     else
         totals->n_skipped = totals->n_skipped + 1;
     *args.out = *args.scalars;
-    *args.out_has_foreign = has_foreign != 0;
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */

@@ -33,11 +33,8 @@ static const zfi_choice_t auto_window[] = {{"auto", ZFI_UPDATE_INTERVAL_AUTO}, {
 static const zfi_choice_t modes[] = {
     {"exact", ZFI_MODE_EXACT}, {"windows", ZFI_MODE_WINDOWS}, {"mean", ZFI_MODE_MEAN}, {NULL, 0}};
 static const zfi_choice_t states[] = {{"auto", ZFI_STATE_MIB_AUTO}, {"all", ZFI_STATE_MIB_ALL}, {NULL, 0}};
-static const zfi_choice_t on_overwrites[] = {{"error", ZFI_OVERWRITE_ERROR},
-                                             {"hold", ZFI_OVERWRITE_HOLD},
-                                             {"ask", ZFI_OVERWRITE_ASK},
-                                             {"off", ZFI_OVERWRITE_OFF},
-                                             {NULL, 0}};
+static const zfi_choice_t on_overwrites[] = {
+    {"error", ZFI_OVERWRITE_ERROR}, {"ask", ZFI_OVERWRITE_ASK}, {"off", ZFI_OVERWRITE_OFF}, {NULL, 0}};
 static const zfi_choice_t auto_early[] = {{"auto", ZFI_EARLY_MIB_AUTO}, {NULL, 0}};
 static const zfi_choice_t moments[] = {{"float32", ZFI_MOMENTS_F32},
                                        {"bfloat16", ZFI_MOMENTS_BF16},
@@ -84,14 +81,13 @@ static const zfi_key_t keys[] = {
     {"zenflow", "predict", ZFI_KEY_CHOICE, MEMBER(predict), 0, 0, predicts, "auto | off", "auto",
      "auto (AdamW, Adam; mode = windows): published weights are those that momentum will have reached update_interval "
      "- 1 + publish_lag steps on, at most 4. off: those of the window's last step."},
-    {"zenflow", "on_overwrite", ZFI_KEY_CHOICE, MEMBER(on_overwrite), 0, 0, on_overwrites, "error | hold | ask | off",
-     "error",
+    {"zenflow", "on_overwrite", ZFI_KEY_CHOICE, MEMBER(on_overwrite), 0, 0, on_overwrites, "error | ask | off", "error",
      "Weights that the trainer writes without params_changed, found by a check of all of them before anything is "
-     "overwritten. error: nothing of such a parameter is overwritten, and the next call names it. hold: nothing of it "
-     "is overwritten while it differs, no call fails, and a trainer that asks is told. ask: no check but when the "
-     "trainer asks for one (zf.digest/0). off: no check; such weights are lost in silence, or mixed with others. stage "
-     "= 3: what "
-     "is written where a parameter was fetched no check sees; announce it before param_release, or it is lost. mode = "
+     "overwritten. error: nothing of such a parameter is overwritten, and the next call names it. ask: no check but "
+     "when "
+     "the trainer asks for one (zf.digest/0). off: no check; such weights are lost in silence, or mixed with others. "
+     "stage = 3: what is written where a parameter was fetched no check sees; announce it before param_release, or it "
+     "is lost. mode = "
      "exact on a CPU, one rank: nothing is checked, an edit counts at the next step."},
     {"device", "state_mib", ZFI_KEY_INT, MEMBER(state_mib), 0, ZFI_STATE_MIB_MOST, states, "0..1073741824 | auto | all",
      "0",

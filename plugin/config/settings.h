@@ -15,7 +15,7 @@ enum { ZFI_PREDICT_OFF = 0, ZFI_PREDICT_AUTO, ZFI_PREDICT_MOST = 4 };
 enum { ZFI_PUBLISH_LAG_AUTO = 2 };
 enum { ZFI_UPDATE_INTERVAL_AUTO = 0, ZFI_AUTO_LONGEST = 16 };
 enum { ZFI_BLOCK_ELEMS = 65536, ZFI_WHOLE_NBYTES = 65536 };
-enum { ZFI_OVERWRITE_ERROR = 0, ZFI_OVERWRITE_OFF, ZFI_OVERWRITE_ASK, ZFI_OVERWRITE_HOLD };
+enum { ZFI_OVERWRITE_ERROR = 0, ZFI_OVERWRITE_OFF, ZFI_OVERWRITE_ASK };
 enum { ZFI_BUCKET_AUTO = 0 };
 enum {
     ZFI_TRANSPORT_HOST = 0,
@@ -38,7 +38,7 @@ typedef struct zfi_config {
     uint32_t publish_lag;         /* 0 | 1 or auto, default auto: what zfi_config_settle() makes of it */
     int32_t predict; /* auto | off, default auto: published weights look ahead; off where there is no prediction */
     int is_publish_lag_given;
-    int32_t on_overwrite; /* error | hold | ask | off, default error: weights that the host writes unannounced */
+    int32_t on_overwrite; /* error | ask | off, default error: weights that the host writes unannounced */
     /* [device] */
     uint32_t state_mib; /* 0..2^30, auto or all, default 0: of w, m, v that the device keeps, in place of the host */
     /* [shard] */

@@ -240,7 +240,7 @@ zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_e
 
 static zf_status_t look(zf_instance_t *inst) {
     if (inst->state == ZFI_STATE_RELEASED)
-        return inst->run->dev.checks_afresh ? ZF_OK : zfi_released_check(&inst->run->state);
+        return zfi_released_check(&inst->run->state);
     zf_status_t st = zfi_batch_flush(inst);
     zfi_guard_check(&inst->run->side);
     return st ? st : zfi_synchronise(&inst->engine, 1);
@@ -313,20 +313,18 @@ static zf_status_t answer_released(const asked_t *asked, uint8_t *out) {
     for (uint32_t i = 0; i < asked->n; i++) {
         const zfi_param_t *param = &asked->run->params[owner_at(asked, i)];
         int differs = 0;
+        if (!zfi_guard_checks(&asked->run->dev))
+            zfi_released_forget(&asked->run->state, param->id); /* a question ends what HOLD began */
         for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices && !differs && !st; m++)
             st = zfi_released_differs(&asked->run->state, m, &differs);
-        out[i] = differs ? ZFI_FOUND : asked->run->dev.overwritten[param->id] & ZFI_FOUND_BEHIND;
+        out[i] = (uint8_t)(differs || asked->run->dev.overwritten[param->id]);
     }
-    for (uint32_t i = 0; i < asked->n && !st && zfi_tells_when_asked(asked->run->engine); i++)
-        zfi_released_forget(&asked->run->state, owner_at(asked, i)); /* a question ends what HOLD began */
     return st;
 }
 
-/* Done when it returns. Checks that are on their way would say what was, so they are over first. */
+/* Done when it returns. */
 static zf_status_t look_at(zf_instance_t *inst, const asked_t *asked) {
     zf_status_t st = zfi_batch_flush(inst);
-    if (!st && inst->run->dev.checks_afresh)
-        st = zfi_synchronise(&inst->engine, 1);
     if (st)
         return st;
     each_range(asked, zfi_guard_look);
@@ -340,32 +338,12 @@ static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *as
     zf_status_t st = look_at(inst, asked);
     if (st)
         return st;
-    for (uint32_t i = 0; i < asked->n; i++) {
-        uint8_t found = asked->run->dev.overwritten[owner_at(asked, i)];
-        out[i] |= found & ZFI_FOUND ? ZFI_FOUND : found;
-    }
-    if (flags == ZF_WRITTEN_HOLD)
+    for (uint32_t i = 0; i < asked->n; i++)
+        out[i] = asked->run->dev.overwritten[owner_at(asked, i)];
+    if (flags == ZF_WRITTEN_HOLD || (zfi_guard_checks(&inst->run->dev) && flags != ZF_WRITTEN_ACCEPT))
         return ZF_OK;
     each_range(asked, flags == ZF_WRITTEN_ACCEPT ? zfi_guard_accept : zfi_guard_forget);
     return flags == ZF_WRITTEN_ACCEPT ? zfi_synchronise(&inst->engine, 1) : zfi_send(&inst->engine);
-}
-
-/* With on_overwrite = error what a step has found, and passed over, stays found whatever is there now. */
-static zf_status_t answer_all(zf_instance_t *inst, uint32_t flags, const asked_t *asked, uint8_t *out) {
-    enum { STAYS = 128 };
-    int is_kept = inst->engine.config.on_overwrite == ZFI_OVERWRITE_ERROR && flags != ZF_WRITTEN_ACCEPT &&
-                  inst->state != ZFI_STATE_RELEASED;
-    zf_status_t st = is_kept ? zfi_synchronise(&inst->engine, 1) : ZF_OK;
-    for (uint32_t i = 0; i < asked->n; i++)
-        out[i] = is_kept && asked->run->dev.overwritten[owner_at(asked, i)] ? STAYS : 0;
-    if (!st)
-        st = answer(inst, flags, asked, out);
-    for (uint32_t i = 0; i < asked->n; i++)
-        if (out[i] & STAYS) {
-            zfi_guard_find(&asked->run->side, owner_at(asked, i));
-            out[i] = ZFI_FOUND;
-        }
-    return st;
 }
 
 zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
@@ -379,7 +357,7 @@ zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids
     if (!st)
         st = refuse_sharded(&asked, 1, "written", err);
     if (!st)
-        st = zfi_hook_failed(inst, answer_all(inst, flags, &asked, out), "written",
+        st = zfi_hook_failed(inst, answer(inst, flags, &asked, out), "written",
                              "the device did not look at the parameters", err);
     return zfi_hook_end(inst, st, err);
 }
@@ -389,9 +367,8 @@ zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids
 static zf_status_t check_adopted(const zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
     uint8_t unused;
     zf_status_t st = check_asked(inst, ZF_WRITTEN_HOLD, ids, n, &unused, err);
-    if (!st && !zfi_tells_when_asked(&inst->engine))
-        st = zfi_error(err, ZF_ERR_STATE, "adopt",
-                       "nothing is kept to compare with: need [zenflow] on_overwrite = ask or hold");
+    if (!st && zfi_guard_checks(&inst->run->dev))
+        st = zfi_error(err, ZF_ERR_STATE, "adopt", "steps pass over what is found: need [zenflow] on_overwrite = ask");
     return st ? st : zfi_fetch_check_released(inst, "adopt", err);
 }
 

@@ -69,9 +69,6 @@ static const row_t rows[] = {
         "Chunks that were replayed before their step in vain: it was clipped, skipped or another."),
     {"overwritten_elems", "elems", "Elements of blocks in which weights were found that the host wrote unannounced.",
      ZF_COUNTER_SUM, 0, n_overwritten},
-    SUM(foreign_steps, "steps",
-        "Steps that left such weights alone; each is counted eight steps later, so at the same one by all that train "
-        "alike."),
     {"n_workers", "count", "Threads that replay.", ZF_COUNTER_LEVEL, 0, n_workers},
     {"update_interval", "steps", "Steps of a window, or the most that auto may make.", ZF_COUNTER_LEVEL, 0, interval},
     {"publish_lag", "steps", "Steps between a close and its publication: 0 or 1.", ZF_COUNTER_LEVEL, 0, lag},

@@ -229,17 +229,12 @@ static void warn_of_missing(zf_instance_t *inst, uint64_t t) {
     }
 }
 
-/* The device has finished a step before the host submits one that is this many later. What is known of that step then
- * is the same in every process that trains alike, however far each device is. */
+/* The device has finished a step before the host submits one that is this many later. */
 static zf_status_t wait_for_oldest(zf_instance_t *inst, uint64_t t) {
     if (t <= ZFI_MAX_STEPS_AHEAD)
         return ZF_OK;
-    t -= ZFI_MAX_STEPS_AHEAD;
-    const zfi_step_row_t *row = zfi_row(&inst->run->rows, t);
-    zf_status_t st = zfi_wait(&inst->engine, &inst->engine.lines.stepped, t, &inst->engine.count.host_wait_ns);
-    if (!st && row->t == t) /* made since a load */
-        atomic_fetch_add(&inst->engine.count.foreign_steps, row->has_foreign);
-    return st;
+    return zfi_wait(&inst->engine, &inst->engine.lines.stepped, t - ZFI_MAX_STEPS_AHEAD,
+                    &inst->engine.count.host_wait_ns);
 }
 
 static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int is_host_thread, zf_error_t *err) {

@@ -20,8 +20,7 @@ typedef struct zfi_device_state {
     unsigned char *inputs;       /* [n_rows][input_nbytes] what the host sent with each step */
     uint64_t input_nbytes;
     int checks_itself;           /* digests are compared before visible values are written (step/guard.h) */
-    int checks_afresh;           /* a check forgets what was found before: on_overwrite = hold */
-    uint8_t *overwritten;        /* host: [n_params] the host changed it unannounced (zfi_found_t): set by the device,
+    uint8_t *overwritten;        /* host: [n_params] the host changed it unannounced: set by the device,
                                   * cleared by params_changed */
     zfi_step_scalars_t *scalars; /* [n_rows] */
     uint32_t n_rows, n_groups;

@@ -24,7 +24,7 @@ typedef struct zfi_counters {
     _Atomic uint64_t down_grad_nbytes, down_record_nbytes, up_publish_nbytes, up_enter_nbytes;
     _Atomic uint64_t lost_overlap_nbytes, window_closes, closes_by_data, reselects;
     _Atomic uint64_t channels_entered, channels_left, stall_replay_ns, stall_select_ns, stall_pool_ns, host_wait_ns;
-    _Atomic uint64_t host_waits, foreign_steps;
+    _Atomic uint64_t host_waits;
     _Atomic uint64_t replay_ns, replay_elems, steps, slots_peak;
     _Atomic uint64_t early_taken, early_lost; /* chunks that were replayed before their step: of use, and not */
     /* of the bound parameters' memory: as planned, as mapped, and pieces of the slot pool (zfi_memory_report) */
@@ -34,7 +34,7 @@ typedef struct zfi_counters {
     _Atomic uint64_t exchanges, sent_nbytes, exchange_ns, stall_ranks_ns;
 } zfi_counters_t;
 
-enum { ZFI_N_COUNTERS = 37 /* of zf.stats/1 (hooks/stats.c) */, ZFI_LONG_BIND_NBYTES = 1 << 30 };
+enum { ZFI_N_COUNTERS = 36 /* of zf.stats/1 (hooks/stats.c) */, ZFI_LONG_BIND_NBYTES = 1 << 30 };
 
 /* [hook] What the steps of the trace took (hooks/trace.h): the device's stall since create and the meter's sums when
  * they began, and the stall at the newest of them. */
@@ -191,10 +191,6 @@ static inline int zfi_gathers_behind(const zfi_engine_t *engine) {
 
 /* Arrays that an entering channel brings: w and its moments. */
 static inline uint32_t zfi_enter_arrays(uint32_t n_moments) { return 1u + n_moments; }
-/* What the host wrote unannounced it is told when it asks, and no call fails. */
-static inline int zfi_tells_when_asked(const zfi_engine_t *engine) {
-    return engine->config.on_overwrite == ZFI_OVERWRITE_ASK || engine->config.on_overwrite == ZFI_OVERWRITE_HOLD;
-}
 /* ---- the device -------------------------------------------------------------------------------------------------- */
 
 static inline zf_status_t zfi_enqueue(zfi_engine_t *engine, zfi_stream_t *stream, const zfi_op_t *ops, uint32_t n) {

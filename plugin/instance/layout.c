@@ -245,8 +245,7 @@ static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
     head->totals = run->engine->totals;
     head->overwritten = run->dev.overwritten;
     head->is_foreign = zfi_arena_take(arena, run->n_params, sizeof *head->is_foreign);
-    run->dev.checks_afresh = run->engine->config.on_overwrite == ZFI_OVERWRITE_HOLD;
-    run->dev.checks_itself = run->dev.checks_afresh || run->engine->config.on_overwrite == ZFI_OVERWRITE_ERROR;
+    run->dev.checks_itself = run->engine->config.on_overwrite == ZFI_OVERWRITE_ERROR;
     head->digests = run->engine->config.on_overwrite == ZFI_OVERWRITE_OFF
                         ? NULL
                         : zfi_arena_take(arena, plan->n_matrices, sizeof *head->digests);

@@ -44,7 +44,6 @@ typedef struct zfi_step_row {
     int waits_for_down; /* the host keeps gradients until the report, so the report waits until they are copied */
     zfi_step_scalars_t scalars;  /* down */
     zfi_step_scalars_t reported; /* the device, before stepped */
-    uint32_t has_foreign;        /* with it: the step left out a parameter that the host wrote (step/guard.h) */
     /* Several ranks: where sums of the step were not finite, a part that was not, as SUM_PARTS tells it; 0: none. From
      * all that ranks found so, the control thread makes the lowest rank of the norm group, ZF_NO_ID: none is known. */
     uint64_t nonfinite_part;

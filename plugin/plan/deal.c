@@ -199,7 +199,7 @@ enum { PASSING_NBYTES = 64 << 20, PASSING_SHARE = 4, PASSING_BUCKETS = 4 };
 /* Whether nobody reads or checks a visible value between a close and its replay, which waits for its step's scalars:
  * they come behind all that the host did before. */
 static int is_shown_by_workers(const zfi_plan_t *plan, const zfi_config_t *config) {
-    const int looks = config->on_overwrite == ZFI_OVERWRITE_ERROR || config->on_overwrite == ZFI_OVERWRITE_HOLD;
+    const int looks = config->on_overwrite == ZFI_OVERWRITE_ERROR;
     return config->sees_edits && !plan->slices &&
            (plan->carries || (zfi_config_policy(config).published == ZFI_PUBLISHED_AT_STEP && !looks));
 }

@@ -6,16 +6,13 @@ int zfi_guard_is_on(const zfi_device_state_t *dev) { return dev->head.digests !=
 
 int zfi_guard_checks(const zfi_device_state_t *dev) { return dev->checks_itself; }
 
-enum { LOOKS, SEALS, GUARDS /* looks before a write that leaves out what it finds */ };
+enum { LOOKS, SEALS };
 
 /* Matrices listed_matrices[first, first + n). */
 static void add_check(zfi_engine_t *engine, zfi_device_state_t *dev, uint32_t first, uint32_t n, int how) {
-    zfi_check_args_t args = {dev->data, first, n, how == SEALS, ZFI_FOUND};
-    if (how == GUARDS && dev->checks_afresh)
-        args.found |= ZFI_FOUND_BEHIND;
-    if (!n || !zfi_guard_is_on(dev))
-        return;
-    zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_CHECK, &args, sizeof args));
+    zfi_check_args_t args = {dev->data, first, n, how == SEALS};
+    if (n && zfi_guard_is_on(dev))
+        zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_CHECK, &args, sizeof args));
 }
 
 /* The first of a cohort's list that is numbered `matrix` or higher. */
@@ -31,25 +28,15 @@ static void check_cohort(const zfi_device_side_t *side, uint32_t cohort, uint32_
     add_check(side->engine, side->dev, from, to - from, how);
 }
 
-/* The device writes parameters [first, end) again, until a check finds that they differ. */
-static void free_params(const zfi_device_side_t *side, uint32_t first, uint32_t end) {
-    zfi_list_end_copy(&side->engine->to_device);
-    zfi_list_add(&side->engine->to_device, zfi_op_fill(side->dev->head.is_foreign + first, end - first));
-}
-
 void zfi_guard_check(const zfi_device_side_t *side) {
-    if (side->dev->checks_afresh && side->n_params)
-        free_params(side, 0, side->n_params);
     if (zfi_guard_checks(side->dev))
-        add_check(side->engine, side->dev, 0, side->plan->n_matrices, GUARDS);
+        add_check(side->engine, side->dev, 0, side->plan->n_matrices, LOOKS);
 }
 
 void zfi_guard_check_closes(const zfi_device_side_t *side, const zfi_close_t *closes, uint32_t n, uint32_t first,
                             uint32_t end) {
-    if (side->dev->checks_afresh && first < end)
-        free_params(side, side->plan->matrices[first].param, side->plan->matrices[end - 1].param + 1);
     for (uint32_t i = 0; i < n && zfi_guard_checks(side->dev); i++)
-        check_cohort(side, closes[i].cohort, first, end, GUARDS);
+        check_cohort(side, closes[i].cohort, first, end, LOOKS);
 }
 
 uint64_t zfi_guard_n_foreign(zfi_engine_t *engine) {
@@ -80,18 +67,15 @@ static uint32_t first_matrix(const zfi_device_side_t *side, uint32_t param) {
 
 void zfi_guard_forget(const zfi_device_side_t *side, uint32_t first, uint32_t end) {
     for (uint32_t i = first; i < end; i++)
-        if (__atomic_fetch_and(&side->dev->overwritten[i], ZFI_FOUND_BEHIND, __ATOMIC_RELAXED) == ZFI_FOUND)
+        if (__atomic_exchange_n(&side->dev->overwritten[i], 0, __ATOMIC_RELAXED))
             __atomic_fetch_sub(&side->engine->totals->n_params_overwritten, 1, __ATOMIC_RELAXED);
-    free_params(side, first, end);
-}
-
-void zfi_guard_find(const zfi_device_side_t *side, uint32_t param) {
-    if (!__atomic_fetch_or(&side->dev->overwritten[param], ZFI_FOUND, __ATOMIC_RELAXED))
-        __atomic_fetch_add(&side->engine->totals->n_params_overwritten, 1, __ATOMIC_RELAXED);
+    zfi_list_end_copy(&side->engine->to_device);
+    zfi_list_add(&side->engine->to_device, zfi_op_fill(side->dev->head.is_foreign + first, end - first));
 }
 
 void zfi_guard_look(const zfi_device_side_t *side, uint32_t first, uint32_t end) {
-    zfi_guard_forget(side, first, end); /* what is known to be foreign would not be read */
+    if (!zfi_guard_checks(side->dev))
+        zfi_guard_forget(side, first, end); /* what is known to be foreign would not be read */
     check_matrices(side, first_matrix(side, first), first_matrix(side, end), LOOKS);
 }
 
@@ -103,8 +87,6 @@ void zfi_guard_accept(const zfi_device_side_t *side, uint32_t first, uint32_t en
 void zfi_guard_accept_matrices(const zfi_device_side_t *side, uint32_t param, uint32_t first, uint32_t end) {
     int looks = zfi_guard_checks(side->dev) || side->dev->overwritten[param];
     zfi_guard_forget(side, param, param + 1);
-    if (first == first_matrix(side, param) && end == first_matrix(side, param + 1))
-        side->dev->overwritten[param] = 0;
     check_matrices(side, first, end, SEALS);
     if (!looks)
         return;

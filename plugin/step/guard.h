@@ -9,9 +9,6 @@
  * difference stays. With on_overwrite = ask checks come when the host asks for them only, and what they find is
  * forgotten again unless the host wants it left alone.
  *
- * With hold, checks are made all the same, no call fails, and each check decides again: what was written back is
- * written again. A parameter that a write left out is behind until it is announced: on the host its masters went on.
- *
  * Cost: one read of the visible values per step on the device, and of those that are published at a fetch; 16 bytes of
  * device memory per matrix. */
 #pragma once
@@ -32,12 +29,10 @@ void zfi_guard_check_closes(const zfi_device_side_t *side, const zfi_close_t *cl
 uint64_t zfi_guard_n_foreign(zfi_engine_t *engine);
 uint32_t zfi_guard_next_foreign(const uint8_t *overwritten, uint32_t n_params, uint32_t from);
 
-/* [control] The device stream: whether parameters [first, end) show what the plugin wrote, whatever was found before;
- * and none of them is foreign, until the next check. The device is idle. */
+/* [control] The device stream: whether parameters [first, end) show what the plugin wrote; where no step checks,
+ * whatever was found before; and none of them is foreign, until the next check. The device is idle. */
 void zfi_guard_look(const zfi_device_side_t *side, uint32_t first, uint32_t end);
 void zfi_guard_forget(const zfi_device_side_t *side, uint32_t first, uint32_t end);
-/* Marks this one as foreign, though a look may not have found it. */
-void zfi_guard_find(const zfi_device_side_t *side, uint32_t param);
 
 /* [control] The device stream: what parameters [first, end) show counts as written by the plugin; none is foreign. The
  * host writes none of it before the stream has come here: the caller waits for the stream. */

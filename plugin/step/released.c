@@ -71,7 +71,7 @@ zf_status_t zfi_released_differs(const zfi_state_t *state, uint32_t number, int 
 void zfi_released_forget(const zfi_state_t *state, uint32_t param) {
     uint8_t *found = &state->dev->overwritten[param];
     *(uint8_t *)zfi_residency_image(state->engine, state->dev->head.is_foreign + param, 1) = 0;
-    if (__atomic_fetch_and(found, ZFI_FOUND_BEHIND, __ATOMIC_RELAXED) == ZFI_FOUND)
+    if (__atomic_exchange_n(found, 0, __ATOMIC_RELAXED))
         __atomic_fetch_sub(&state->engine->totals->n_params_overwritten, 1, __ATOMIC_RELAXED);
 }
 

@@ -80,7 +80,7 @@ void zfi_scalars_report(const zfi_device_side_t *side, zfi_step_row_t *row) {
     zfi_engine_t *engine = side->engine;
     zfi_list_t *device = &engine->to_device;
     uint64_t t = row->t;
-    zfi_report_args_t args = {side->dev->data, zfi_device_scalars(side->dev, t), &row->reported, &row->has_foreign};
+    zfi_report_args_t args = {side->dev->data, zfi_device_scalars(side->dev, t), &row->reported};
     if (row->waits_for_down)
         zfi_list_add(device, zfi_op_wait(&engine->lines.down, t, &engine->count.stall_pool_ns));
     zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_REPORT, &args, sizeof args));

@@ -185,7 +185,6 @@ static void create(machine_t *to) {
                                        "select_strategy=epoch",
                                        "select_strategy=auto",
                                        "on_overwrite=ask",
-                                       "on_overwrite=hold",
                                        ""};
     static const zf_host_t host = {.struct_size = sizeof host, .name = "fuzz", .version = "1"};
     char text[1024] = "[zenflow]\nfull_warm_up_rounds=1\n";

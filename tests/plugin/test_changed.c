@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_changed.c - weights of the host's that are not finite: params_changed and adopt refuse them by name, and
- * training goes on to the bits of a trainer that never wrote them. */
+ * training goes on to the bits of a trainer that never wrote them. Weights of some matrices of a parameter. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -104,6 +104,83 @@ ZT_TEST(adopt) {
         start(WINDOWS "on_overwrite = ask\n", n % 2 ? ZF_CREATE_CAP_FETCH : 0);
         zt_rig_steps(&rig, n);
         refuses_each(adopt_one);
+    }
+}
+
+/* ---- announced in part ------------------------------------------------------------------------------------------- */
+
+enum { LAYER = 8 * 40 };
+static const char errs[] =
+    "[zenflow]\nfull_warm_up_rounds = 1\nupdate_interval = 1\npublish_lag = 0\ntopk_ratio = 0.1\n";
+
+/* Three layers of 8 x 40 in one parameter; steps are not waited for. */
+static void start_stacked(zt_rig_t *r) {
+    static const int64_t axes[] = {3, 8, 40};
+    zt_rig_start(r, shapes, 1);
+    zt_tensor(&r->params[0].tensor, r->params[0].visible, axes, 3, 0);
+    zt_tensor(&r->params[0].grad_tensor, r->params[0].grad, axes, 3, 0);
+    r->decls[0].n_batch_axes = 1;
+    zt_rig_open(r, errs, ZF_CREATE_CAP_FETCH);
+    zt_rig_steps(r, 4);
+}
+
+static void fetch_one(zt_rig_t *r) {
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    ZT_OK(r, zt_fetch(r, r->params[0].id, &fence));
+    zt_rig_wait(r, &fence);
+}
+
+static zf_status_t changed_layer(zt_rig_t *r, uint32_t layer) {
+    zf_param_item_t item = {.struct_size = sizeof item, .id = r->params[0].id, .first_batch = layer, .n_batches = 1};
+    return r->zf->params_changed(r->inst, &item, 1, sizeof item, 0, &r->err);
+}
+
+/* What waits to be fetched of the other layers comes, whether or not it was fetched before. */
+ZT_TEST(the_other_layers_go_on) {
+    static zt_rig_t twin;
+    zt_rig_t *both[] = {&rig, &twin};
+    for (int i = 0; i < 2; i++) {
+        start_stacked(both[i]);
+        zt_rig_finish_step(both[i]);
+        if (i)
+            fetch_one(both[i]);
+        for (int e = LAYER; e < 2 * LAYER; e++)
+            ((float *)(void *)both[i]->params[0].visible)[e] = 0.25f;
+        ZT_OK(both[i], changed_layer(both[i], 1));
+        fetch_one(both[i]);
+    }
+    ck_assert(zt_shows(&rig.params[0], twin.params[0].visible));
+    zt_rig_end(&rig);
+    zt_rig_end(&twin);
+}
+
+/* A step has passed over all layers by then. */
+ZT_TEST(found_before_it_is_announced_in_part) {
+    start_stacked(&rig);
+    fetch_one(&rig);
+    rig.params[0].visible[7 * 4] ^= 1;
+    ZT_OK(&rig, zt_rig_try_step(&rig));
+    zt_refused(&rig.err, changed_layer(&rig, 0), ZF_ERR_STATE, "name the whole");
+    ZT_OK(&rig, zt_changed(&rig, rig.params[0].id, 0));
+    zt_rig_steps(&rig, 3);
+    zt_rig_end(&rig);
+}
+
+/* ... and a question in between, which no longer finds it, does not take that back. */
+ZT_TEST(found_and_written_back) {
+    const zf_digest_ext_t *ext = zt_table()->get_extension(ZF_EXT_DIGEST);
+    for (uint32_t flags = ZF_WRITTEN_LOOK; flags <= ZF_WRITTEN_HOLD; flags++) {
+        uint8_t found = 0;
+        start_stacked(&rig);
+        fetch_one(&rig);
+        rig.params[0].visible[7 * 4] ^= 1;
+        ZT_OK(&rig, zt_rig_try_step(&rig));
+        ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
+        rig.params[0].visible[7 * 4] ^= 1;
+        ZT_OK(&rig, ext->written(rig.inst, flags, NULL, 0, &found, &rig.err));
+        ck_assert_uint_eq(found, 1);
+        zt_refused(&rig.err, zt_rig_try_step(&rig), ZF_ERR_OVERWRITTEN, "without params_changed");
+        zt_rig_end(&rig);
     }
 }
 

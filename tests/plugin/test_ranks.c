@@ -11,6 +11,7 @@
 #include "ranks/ranks.h"
 #include "rig.h"
 #include "suite.h"
+#include "zf/ext/draft/digest.h"
 #include "zf/ext/state.h"
 
 static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40, .flags = ZF_PARAM_AVERAGE},
@@ -192,7 +193,8 @@ static void *run_held_job(void *raw) {
                                       {.rows = 17, .flags = ZF_PARAM_AVERAGE, .home = ZF_HOME_RESIDENT}};
     job_t *job = raw;
     zt_rig_t *rig = &job->rig;
-    unsigned char was[24 * 40 * 4];
+    const zf_digest_ext_t *digest = zt_table()->get_extension(ZF_EXT_DIGEST);
+    unsigned char was[24 * 40 * 4], found[2];
     zf_fence_t fence = {.struct_size = sizeof fence};
     job->rank->flags = ZF_CREATE_CAP_FETCH;
     zt_job_open(job, held, 2);
@@ -203,6 +205,7 @@ static void *run_held_job(void *raw) {
         zt_rig_finish_step(rig);
         rig->params[0].visible[4 * t] ^= 1;
         memcpy(was, rig->params[0].visible, sizeof was);
+        ZT_OK(rig, digest->written(rig->inst, ZF_WRITTEN_HOLD, NULL, 0, found, &rig->err));
         ZT_OK(rig, rig->zf->param_fetch(rig->inst, NULL, 0, sizeof(zf_param_item_t), &rig->stream, &fence, &rig->err));
         zt_rig_wait(rig, &fence);
         ck_assert_mem_eq(was, rig->params[0].visible, sizeof was);
@@ -214,7 +217,7 @@ static void *run_held_job(void *raw) {
 ZT_TEST(what_is_fetched_leaves_edits_alone) {
     static const char holds[] =
         "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 1\npublish_lag = 0\nfull_warm_up_rounds = 2\n"
-        "on_overwrite = hold\n[host]\nthreads = 1\n[log]\nlevel = error\n[shard]\nstage = 1\n";
+        "on_overwrite = ask\n[host]\nthreads = 1\n[log]\nlevel = error\n[shard]\nstage = 1\n";
     run_alike(run_held_job, 2, &(job_t){.config = holds});
     zt_jobs_end(&ranks);
 }

@@ -157,7 +157,6 @@ def _make_host(logger, ctx_name, collectives):
 
 
 _HOOKS = {"announce", "grads_ready", "step", "discard", "param_fetch", "release", "resume"}
-_BEHIND = 2  # of written(): as the plugin left it, but passed over since (zf/ext/draft/digest.h)
 _RESTING = {"bind", "params_changed", "drain", "flush", "export", "save", "load", "release"}
 _bound = weakref.WeakSet()  # instances that hold memory; the plugin lets one instance train it
 
@@ -183,7 +182,6 @@ class Instance:
         self.is_fetching = fetch
         self.come_together = None  # told of each call before it, where there are several ranks
         self.before_rest = None  # called before what brings the instance to rest: values that wait to be fetched come then
-        self.behind = []  # ids that the last written() found to be
         self.update_matrices = None  # of groups with a MatrixRule: a function of a step's list of zf_matrix_update_t; what it raises ends this instance
         self.problem, self._matrices = None, None
         self.settle_all = None  # brings all updates into place, before this instance is ended
@@ -503,14 +501,11 @@ class Instance:
         ids, ext = list(ids), self.lib.extension(_abi.EXT_DIGEST, _abi.DigestExt)
         if ext is None or not ext.written:
             raise errors.UnsupportedFieldError("this plugin has no zf.digest/0 that tells what was written")
-        self.behind = []
         if not ids:
             return []
         array, out = (C.c_uint32 * len(ids))(*ids), (C.c_uint8 * len(ids))()
         self.call(ext.written, flags, array, len(ids), out, doing="written")
-        found = bytes(out)
-        self.behind = [i for i, is_written in zip(ids, found) if is_written == _BEHIND]
-        return [i for i, is_written in zip(ids, found) if is_written == 1] if 1 in found else []
+        return [i for i, is_written in zip(ids, bytes(out)) if is_written]
 
     def adopt(self, ids):
         """Takes over what others wrote of these parameters, and closes all windows: by element in exact and after flush(), in

@@ -306,12 +306,10 @@ class Binding:
         changed, moved = table.find_changed(hyper_groups.ids(groups) if is_regrouped else None)
         return replaced, is_another_set, changed, moved
 
-    def follow(self, groups, *, is_step=False, is_quiet=False):
+    def follow(self, groups, *, is_step=False):
         """Binds again where parameters moved, were replaced, unfrozen, added to the groups or taken out of them. Weights
-        that others wrote since the last step become the masters. is_quiet: where nothing of this is, nothing moves."""
+        that others wrote since the last step become the masters."""
         replaced, is_another_set, changed, moved = self._find_changes(groups, is_step)
-        if self.instance.behind and not is_quiet:
-            self._catch_up(self.instance.behind)
         values, fresh = None, []
         if self.table.carries:
             changed = self._announce(changed)
@@ -325,16 +323,6 @@ class Binding:
             self.instance.params_changed(fresh, reset=True)
         if changed or moved or is_another_set:
             self.table.push(self.table.ids)
-
-    def _catch_up(self, ids):
-        """The plugin left these out while other values stood there, which are gone again: they show all updates."""
-        self.feed.forget(ids)
-        self.instance.flush()
-        if self.table.told.can_adopt:
-            self.instance.adopt(ids)
-        else:
-            self.instance.params_changed(ids)
-        self._arrive()
 
     def _announce(self, changed):
         """Makes masters of the elements that others wrote, whose values are in the mirrors. Returns those of changed whose values count

@@ -355,11 +355,11 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
                                     "bind()")
         return self._binding
 
-    def _followed(self, doing, is_quiet=False):
+    def _followed(self, doing):
         """The binding, with everything bound as it is now."""
         binding = self._bound(doing)
         self._take_written()
-        binding.follow(self.param_groups, is_quiet=is_quiet)
+        binding.follow(self.param_groups)
         return binding
 
     def _find_place(self):

@@ -151,7 +151,7 @@ class States:
         """Saves the plugin's state into a directory, streaming, which state_dict() cannot; the groups are not part of it.
         Windows close, as by flush(). Returns the report as a dict. Weights that others wrote are followed first:
         where an average is swapped in, swap it out before."""
-        self._followed("save", is_quiet=True)
+        self._followed("save")
         self._refuse_cut("save")
         self._close_windows()
         return state.save(self._instance, path, note=note)

@@ -39,8 +39,8 @@ typedef struct zf_digest_ext {
      * ZF_WRITTEN_... All elements are compared, on the device, behind what the host's stream has been given so far;
      * returns when that is done. A parameter whose values were written back as they were is as the plugin left it. An
      * edit that the plugin writes over goes on to be found: announce it (params_changed), hold it or accept what came
-     * of it. With [zenflow] on_overwrite = ask these are the only checks; with off ZF_ERR_STATE. With hold out[i] = 2
-     * where it is as the plugin left it, but was passed over while it was not: announce it, or adopt it.
+     * of it. With [zenflow] on_overwrite = ask these are the only checks; with off ZF_ERR_STATE. With error, what is
+     * found stays found, here too, until it is announced or accepted.
      * [control] */
     zf_status_t (*written)(zf_instance_t *instance, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
                            zf_error_t *err);
@@ -52,7 +52,7 @@ typedef struct zf_digest_ext {
      * beside values that wait to be fetched, the whole parameter goes on from what it shows: call quiesce(FLUSH) before
      * you write. Legal where params_changed is; the host's writes are over. On several ranks all make this call, and
      * have written the same; where some fetched between the write and a question with HOLD, what counts is what the
-     * rank sees that owns the element. Needs [zenflow] on_overwrite = ask or hold; else ZF_ERR_STATE.
+     * rank sees that owns the element. Needs [zenflow] on_overwrite = ask; else ZF_ERR_STATE.
      *
      * * [shard] stage = 3: nothing may be fetched, as for FLUSH. Of a parameter that lives as shards the host writes a
      * copy, which is compared with nothing: its id, or a question about all, is ZF_ERR_STATE here, and in written while
