@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* abi_order.c - proof 5, a save that is killed, or cut off by the power, at any moment: the system calls of one that
- * replaces a checkpoint, in their order.
+/* abi_order.c - proof 5, a save that is killed, or cut off by the power, at any moment: the system calls of a first
+ * one, and of one that replaces a checkpoint, in their order.
  *
  * Killed: after every call that moves names, and after every one that writes to the former checkpoint, `verify` finds a
- * whole one at the path. Power: what a disk may lose is what was not synced. A new checkpoint takes the path with its
- * index: in the former one's directory, or with a directory of its own. So each of its files is synced behind its last
- * write, and their directory behind the last new name, before that; the directory in which a name changed hands behind
- * that; and nothing of the former is written, cut or removed before. */
+ * whole one at the path, where there was one. Power: what a disk may lose is what was not synced. A new checkpoint
+ * takes the path with its index: in the former one's directory, or with a directory of its own. So each of its files is
+ * synced behind its last write, and their directory behind the last new name, before that; the directory in which a
+ * name changed hands behind that; and nothing of the former is written, cut or removed before. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -95,7 +95,7 @@ static int look_at_former(order_t *o) {
 static void check_killed(order_t *o, const char *after) {
     const zf_state_args_t args = {.struct_size = sizeof args, .path = o->path};
     zf_error_t err = {.struct_size = sizeof err};
-    zf_status_t st = o->ext->verify(&args, NULL, &err);
+    zf_status_t st = o->n_former || o->replaced ? o->ext->verify(&args, NULL, &err) : ZF_OK;
     abi_check(o->probe, ABI_RULE_ORDER, st == ZF_OK, "killed after %s, a save leaves no whole checkpoint: %.300s",
               after, err.message);
 }
@@ -132,7 +132,13 @@ static int stat_index(const order_t *o, struct stat *out) {
 
 static void look_at_path(order_t *o) {
     struct stat is, index;
-    if (stat(o->path, &is) != 0 || stat_index(o, &index) != 0 || index.st_ino == o->index.st_ino)
+    if (stat(o->path, &is) != 0)
+        return;
+    if (stat_index(o, &index) != 0 && !o->there.st_ino) {
+        o->there = is;
+        note_of(o, &is)->made = o->now;
+    }
+    if (stat_index(o, &index) != 0 || index.st_ino == o->index.st_ino)
         return;
     o->in_place = is.st_ino == o->there.st_ino;
     o->there = is;
@@ -143,14 +149,20 @@ static void look_at_path(order_t *o) {
 
 static void check_end(order_t *o) {
     struct stat above;
-    if (!abi_check(o->probe, ABI_RULE_ORDER, o->replaced || o->lost, "a save left the former checkpoint at its path") ||
+    if (!abi_check(o->probe, ABI_RULE_ORDER, !o->n_former || o->replaced || o->lost,
+                   "a save left the former checkpoint at its path") ||
         stat(o->in_place ? o->path : o->above, &above) != 0)
         return;
+    const noted_t *own = note_of(o, &o->there);
     uint64_t synced = note_of(o, &above)->synced;
     synced = o->all_synced > synced ? o->all_synced : synced;
     check_synced(o, "at its end");
     abi_check(o->probe, ABI_RULE_ORDER, synced > o->replaced,
               "the directory was not synced in which the new checkpoint took the path, behind that");
+    abi_check(o->probe, ABI_RULE_ORDER,
+              !own->made || o->all_synced > own->made ||
+                  (stat(o->above, &above) == 0 && note_of(o, &above)->synced > own->made),
+              "the directory above was not synced behind the name of the first checkpoint's directory");
     abi_check(o->probe, ABI_RULE_ORDER, !o->lost || (o->replaced && o->lost > o->replaced && o->lost > synced),
               "a file of the former checkpoint was %s before the new one was at its path and that was synced",
               o->lost_how);
@@ -169,14 +181,14 @@ static int is_of(uint64_t number, const long *list, size_t n) {
 
 static int moves_names(uint64_t number) {
 #ifdef SYS_rename
-    if (IS_OF(number, SYS_rename, SYS_unlink, SYS_rmdir, SYS_link))
+    if (IS_OF(number, SYS_rename, SYS_unlink, SYS_rmdir, SYS_link, SYS_mkdir))
         return 1;
 #endif
 #ifdef SYS_renameat
     if (number == SYS_renameat)
         return 1;
 #endif
-    return IS_OF(number, SYS_renameat2, SYS_unlinkat, SYS_linkat);
+    return IS_OF(number, SYS_renameat2, SYS_unlinkat, SYS_linkat, SYS_mkdirat);
 }
 
 /* The file that a call wrote to; -1: it wrote to none. */
@@ -266,7 +278,7 @@ static zf_status_t save_at(abi_rig_t *rig, const zf_state_ext_t *ext, const char
 }
 
 /* In the traced process. */
-static int save_over(void *arg) {
+static int save_traced(void *arg) {
     static abi_rig_t rig;
     order_t *o = arg;
     if (!abi_rig_open(&rig, o->probe, o->probe->plugin) || !abi_rig_start(&rig, ABI_ACTIVE))
@@ -274,18 +286,18 @@ static int save_over(void *arg) {
     *o->phase = SAVING;
     zf_status_t st = save_at(&rig, rig.table->get_extension(ZF_EXT_STATE), o->path, 0);
     *o->phase = OVER;
-    abi_rig_check(&rig, ABI_RULE_ORDER, st == ZF_OK, "save over a checkpoint", st);
+    abi_rig_check(&rig, ABI_RULE_ORDER, st == ZF_OK, "save", st);
     abi_rig_end(&rig);
     return 0;
 }
 
-static void probe_order(abi_rig_t *rig) {
+static void probe_order(abi_rig_t *rig, int is_first) {
     static order_t o;
-    o.probe = rig->probe;
+    o = (order_t){.probe = rig->probe};
     o.ext = rig->table->get_extension(ZF_EXT_STATE);
     o.phase = mmap(NULL, sizeof *o.phase, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    snprintf(o.path, sizeof o.path, "%s/ordered/saved", rig->probe->scratch);
-    snprintf(o.above, sizeof o.above, "%s/ordered", rig->probe->scratch);
+    snprintf(o.path, sizeof o.path, "%s/ordered%d/saved", rig->probe->scratch, is_first);
+    snprintf(o.above, sizeof o.above, "%s/ordered%d", rig->probe->scratch, is_first);
     if (!o.ext) {
         abi_skip(rig->probe, ABI_RULE_ORDER, "no extension " ZF_EXT_STATE);
         return;
@@ -293,11 +305,11 @@ static void probe_order(abi_rig_t *rig) {
     mkdir(o.above, 0700);
     if (o.phase == MAP_FAILED || !abi_rig_start(rig, ABI_ACTIVE))
         return;
-    zf_status_t st = save_at(rig, o.ext, o.path, ZF_STATE_NO_SYNC);
+    zf_status_t st = is_first ? ZF_OK : save_at(rig, o.ext, o.path, ZF_STATE_NO_SYNC);
     abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "save", st);
     abi_rig_end(rig);
     keep_former(&o);
-    int status = abi_traced_run(save_over, &o, see, &o);
+    int status = abi_traced_run(save_traced, &o, see, &o);
     if (status == -1 || o.is_blind)
         abi_skip(rig->probe, ABI_RULE_ORDER, "%s",
                  o.is_blind ? "the save makes calls whose order does not show"
@@ -306,4 +318,9 @@ static void probe_order(abi_rig_t *rig) {
         check_end(&o);
 }
 
-const abi_row_t abi_order_rows[] = {{"the order of a save", ABI_OPEN, 0, probe_order}, {NULL, ABI_NOTHING, 0, NULL}};
+static void probe_first(abi_rig_t *rig) { probe_order(rig, 1); }
+static void probe_over(abi_rig_t *rig) { probe_order(rig, 0); }
+
+const abi_row_t abi_order_rows[] = {{"the order of a first save", ABI_OPEN, 0, probe_first},
+                                    {"the order of a save over a checkpoint", ABI_OPEN, 0, probe_over},
+                                    {NULL, ABI_NOTHING, 0, NULL}};

@@ -15,8 +15,7 @@
  * left to the next save. Without locks a save on its way cannot be told from a killed one, so both stay; a reader that
  * loses its files begins again with the checkpoint that took their place (zfi_store_begin_again).
  *
- * Order on the disk: data and their names, the index, its name; then names go. (tests/plugin/test_state_crash.c tries
- * every state in which a machine may stop.) */
+ * Order on the disk: data and their names, the index, its name; then names go (conformance/cases/abi_order.c). */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

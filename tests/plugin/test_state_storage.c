@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_state_storage.c - a save whose file system fails, or that others disturb: the checkpoint before it
  * stays whole, and the run goes on. The C library's calls are this program's own for that (the plugin is linked
- * statically). A machine that stops in the middle of one: test_state_crash.c. */
+ * statically). A machine that stops in the middle of one: conformance/cases/abi_order.c. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
