@@ -3,7 +3,8 @@
  *
  * A copy of a few kilobytes costs the driver, the stream and the link as much as one of a hundred. So small ranges on
  * their way down, as the gradients of biases and norms are, wait for the others of their operation, and one kernel
- * writes all of them into the host's memory. That takes page-locked memory, which the driver is asked for. */
+ * writes all of them into the host's memory. That takes page-locked memory, which the driver is asked for, and the
+ * word that every kernel reads first, which is not there while the device's memory is released. */
 #include "cuda/params.h"
 #include "device/cuda/backend.h"
 
@@ -81,7 +82,7 @@ static zf_status_t launch_small(zfi_stream_t *stream, zfi_cuda_ranges_t *small) 
 zf_status_t zfi_cuda_copy(zfi_stream_t *stream, const zfi_op_t *op, uint32_t *from, uint64_t *done) {
     zfi_cuda_ranges_t small = {0};
     zf_status_t st = ZF_OK;
-    int has_many = has_many_small(op);
+    int has_many = !stream->device->is_released && has_many_small(op);
     while (*from < op->n_ranges && !st) {
         zfi_range_t piece = next_piece(op, *from, *done);
         uint64_t nbytes = piece.nbytes;

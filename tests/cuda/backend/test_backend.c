@@ -401,6 +401,22 @@ static uint64_t used_nbytes(void) {
     return info.total_nbytes - info.free_nbytes;
 }
 
+/* Small ranges of the host's own memory, which stays while the backend's is released. */
+static void copy_small_down(unsigned char *to) {
+    enum { NBYTES = 64 };
+    CUdeviceptr from;
+    ck_assert_int_eq(cuMemAlloc(&from, 4 * NBYTES), CUDA_SUCCESS);
+    memset(to, 7, 4 * NBYTES);
+    ck_assert_int_eq(cuMemcpyHtoD(from, to, 4 * NBYTES), CUDA_SUCCESS);
+    memset(to, 0, 4 * NBYTES);
+    unsigned char *first = (unsigned char *)(uintptr_t)from;
+    zfi_range_t ranges[] = {{to, first, NBYTES}, {to + NBYTES, first + 2 * NBYTES, NBYTES}};
+    enqueue(own, zfi_op_down(ranges, 2));
+    await_all(own);
+    ck_assert(to[0] == 7 && memcmp(to, to + 1, 2 * NBYTES - 1) == 0);
+    ck_assert_int_eq(cuMemFree(from), CUDA_SUCCESS);
+}
+
 /* All of it goes, behind what was given to the backend's own streams; where the third piece does not come again, none
  * does. */
 ZT_TEST(memory_is_released_and_comes_again) {
@@ -422,6 +438,7 @@ ZT_TEST(memory_is_released_and_comes_again) {
         enqueue(own, zfi_op_fill(blocks[i % N_BLOCKS].memory, NBYTES));
     ck_assert_int_eq(ops->release(device, blocks, N_BLOCKS, &err), ZF_OK);
     ck_assert_uint_eq(used_nbytes(), 0);
+    copy_small_down(seen);
     ck_assert_int_eq(ops->resume(device, blocks, N_BLOCKS, &err), ZF_ERR_MEMORY);
     ck_assert_ptr_nonnull(strstr(err.message, "resume again"));
     ck_assert_uint_eq(used_nbytes(), 0);
