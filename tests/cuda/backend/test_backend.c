@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "device_rig.h"
@@ -132,6 +133,15 @@ static void *send_many(void *stream) {
     return NULL;
 }
 
+/* Fails by a word of its own where the lock is held for long: who waits for it below would stand still. */
+static void need_lock(void) {
+    struct timespec by;
+    clock_gettime(CLOCK_REALTIME, &by);
+    by.tv_sec += 10;
+    ck_assert_msg(pthread_mutex_timedlock(&device->lock, &by) == 0, "a call that blocks in the driver holds the lock");
+    pthread_mutex_unlock(&device->lock);
+}
+
 /* The host's stream stands still and is full, so a hook's call blocks in the driver. All others go on, and what they do
  * lets the host's stream go on. */
 ZT_TEST(a_hook_that_blocks_in_the_driver_keeps_nobody_waiting) {
@@ -142,7 +152,8 @@ ZT_TEST(a_hook_that_blocks_in_the_driver_keeps_nobody_waiting) {
     hold_hosts();
     pthread_t other = start(send_many, hosts);
     while (device->has_memops && fakecuda_n_waiting_calls() == 0)
-        enqueue(own, zfi_op_signal(&answer, ++value));
+        usleep(1000);
+    need_lock();
     enqueue(own, zfi_op_signal(&answer, ++value));
     await(&answer, value);
     zfi_timeline_signal(&gate, 1);
