@@ -64,7 +64,7 @@ if command -v mpirun >/dev/null 2>&1 && command -v mpicc >/dev/null 2>&1; then
     plugin_targets="$plugin_targets zf_mpi"
 fi
 failed=
-left_out=
+[ -n "$has_mpi" ] && left_out= || left_out=", but for what needs MPI"
 tree=build/cuda-faults # of faults and waits
 
 command -v nvcc >/dev/null 2>&1 || [ -x /usr/local/cuda/bin/nvcc ] || {
@@ -272,7 +272,6 @@ stage_failures() {
 stage_ranks() {
     [ -n "$has_mpi" ] || {
         say "ranks: MPI is missing (libopenmpi-dev openmpi-bin): left out"
-        left_out=", but for the stage ranks, which needs MPI"
         return
     }
     for how in "2 $few" "3 $few" "4 $few" "2 $few CUDA_DEVICE_MAX_CONNECTIONS=1" "2 $few FAKECUDA_MEMOPS=0"; do
@@ -301,7 +300,6 @@ sanitized() { # NAME SANITIZER
     judge "$1, streams wait for words" build/cuda-$1 "$few" $streams_wait
     if [ -z "$has_mpi" ]; then
         say "$1: MPI is missing (libopenmpi-dev openmpi-bin): ranks over NCCL's double are left out"
-        left_out=", but for what needs MPI"
     elif sh tests/cuda/nccl.sh --short --only conforms --cases 1 --limit 600 --seed "$nccl_seed" build/cuda-$1 >build/cuda-$1/nccl.out 2>&1; then
         say "$1: $(grep -c 'conforms$' build/cuda-$1/nccl.out) times law 4 conforms over NCCL's double"
     else
@@ -312,7 +310,6 @@ sanitized() { # NAME SANITIZER
 stage_nccl() {
     [ -n "$has_mpi" ] || {
         say "nccl: MPI is missing (libopenmpi-dev openmpi-bin): left out"
-        left_out=", but for the stages ranks and nccl, which need MPI"
         return
     }
     if sh tests/cuda/nccl.sh --cases $(((few + 1) / 2)) --seed "$nccl_seed" build/cuda >build/cuda/nccl.out 2>&1; then
@@ -518,11 +515,28 @@ case $only in asan | tsan | faults | waits) ;; *) build . build/cuda ;; esac || 
     tail -n 20 build/cuda/cuda.log
     exit 1
 }
-for its in ${only:-$stages}; do
-    "stage_$its"
-    times >build/cuda-times
-    say "processor time of all so far: $(tail -n 1 build/cuda-times)"
-done
+run() { # STAGE...
+    for its in "$@"; do
+        "stage_$its"
+        times >"build/cuda-times-$1"
+        say "$its has ended; processor time of all so far: $(tail -n 1 "build/cuda-times-$1")"
+    done
+}
+
+if [ -n "$only" ]; then
+    run "$only"
+else # half of the time of most stages is waiting: two are at work at once, in trees of their own
+    rm -f build/cuda-beside
+    (
+        failed=
+        run asan tsan ranks nccl
+        echo "$failed" >build/cuda-beside
+    ) &
+    run gate plain trainer glue kit failures
+    wait
+    failed="$failed$(cat build/cuda-beside 2>&1)"
+    run faults waits
+fi
 if [ -n "$failed" ]; then
     echo "FAIL:$failed"
     exit 1
