@@ -151,6 +151,7 @@ static uint64_t hash_of(const zt_rig_t *rig, uint32_t n) {
 /* Where a step takes seconds. */
 static int has_large_grids(void) { return getenv("FAKECUDA_MULTIPROCESSORS") != NULL; }
 
+static uint32_t first_bad; /* the last element of gradients from it on is NaN; 0: no */
 static size_t n_live_cols; /* gradients of the columns from it on are zero, and columns before it are selected; 0: no */
 
 static void fill_gradient(zt_rig_t *rig, uint32_t i, uint64_t seed) {
@@ -159,6 +160,8 @@ static void fill_gradient(zt_rig_t *rig, uint32_t i, uint64_t seed) {
     for (size_t k = 0; k < param->n_elems && n_live_cols; k++)
         if (k % (size_t)param->shape.cols >= n_live_cols)
             memset(param->grad + k * param->elem_nbytes, 0, param->elem_nbytes);
+    if (first_bad && i >= first_bad)
+        memset(param->grad + (param->n_elems - 1) * param->elem_nbytes, 0xFF, param->elem_nbytes);
 }
 
 static void deliver(zt_rig_t *rig, uint32_t n, int32_t device, uint64_t t) {
@@ -272,24 +275,49 @@ ZT_TEST(offsets_beyond_32_bits_with_the_state_on_the_device) {
         compare(usual, 3, "[device]\nstate_mib = all\n", 1);
 }
 
-/* All of them, so that many threads say so of one matrix at once. */
+/* More parameters than two warps look at. */
+enum { MANY = 70, BAD = 40 };
+
+static void open_many(zt_rig_t *rig, const char *config, int is_bf16) {
+    zt_shape_t shapes[MANY];
+    for (uint32_t i = 0; i < MANY; i++)
+        shapes[i] = (zt_shape_t){.rows = 40, .cols = 56, .group = i >= BAD, .is_bf16 = is_bf16};
+    enter_device();
+    is_far = 0;
+    open_rig(rig, shapes, MANY, config, ZF_DEVICE_CUDA, 0);
+}
+
+/* From one on all of them, so that many threads say so of one matrix at once; the lowest is named. */
 ZT_TEST(weights_that_become_infinite) {
     static zt_rig_t rig;
     if (has_large_grids())
         return;
-    enter_device();
-    is_far = 0;
-    open_rig(&rig, usual, 3, "[zenflow]\nfull_warm_up_rounds = 1\n[device]\nstate_mib = all\n", ZF_DEVICE_CUDA, 0);
-    for (uint32_t i = 0; i < ZT_MAX_GROUPS; i++)
-        rig.groups[i].lr = 1e30, rig.groups[i].weight_decay = 1;
+    open_many(&rig, "[zenflow]\nfull_warm_up_rounds = 1\n[device]\nstate_mib = all\n", 0);
+    rig.groups[1].lr = 1e30, rig.groups[1].weight_decay = 1;
     for (uint64_t t = 0; t < 2; t++) {
-        deliver(&rig, 3, ZF_DEVICE_CUDA, t);
+        deliver(&rig, MANY, ZF_DEVICE_CUDA, t);
         ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
         need(cuCtxSynchronize());
     }
     ck_assert_int_lt(zt_rig_submit(&rig, 0, NULL), 0);
-    ck_assert_msg(strstr(rig.err.message, "became Inf or NaN"), "%s", rig.err.message);
+    ck_assert_msg(strstr(rig.err.message, "\"layer.40.weight\" became Inf or NaN"), "%s", rig.err.message);
     ck_assert_uint_eq(fakecuda_n_findings(), 0);
+    zt_rig_end(&rig);
+}
+
+/* NaN of bf16 in one element of each, which one lane finds; the lowest is named. */
+ZT_TEST(gradients_that_are_nan) {
+    static zt_rig_t rig;
+    zf_step_report_t report;
+    if (has_large_grids())
+        return;
+    open_many(&rig, "", 1);
+    first_bad = BAD;
+    deliver(&rig, MANY, ZF_DEVICE_CUDA, 0);
+    first_bad = 0;
+    ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_WAIT, &report));
+    ck_assert(!report.applied);
+    ck_assert_uint_eq(report.nonfinite_param, rig.params[BAD].id);
     zt_rig_end(&rig);
 }
 
