@@ -354,22 +354,22 @@ static zf_status_t put_schedule(loader_t *loader, zfi_run_t *into, zf_error_t *e
     return st;
 }
 
-static int is_saved(const loader_t *loader, uint32_t id) {
-    uint32_t p = 0;
-    while (p < loader->saved.n_params && loader->ids[p] != id)
-        p++;
-    return p < loader->saved.n_params;
-}
-
 /* Parameters that the checkpoint lacks keep what they have. (In place: they have what bind_params gave.) */
 static zf_status_t carry_missing(loader_t *loader, zfi_run_t *into, zf_error_t *err) {
     zfi_run_t *run = loader->run;
     zfi_reader_t reader;
+    uint8_t *is_saved = calloc(run->n_params + 1u, 1);
+    if (!is_saved)
+        return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare %u parameters", run->n_params);
+    for (uint32_t p = 0; p < loader->saved.n_params; p++)
+        if (loader->ids[p] != ZF_NO_ID)
+            is_saved[loader->ids[p]] = 1;
     zf_status_t st = zfi_reader_open(run, 1, "state", &reader, err);
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
-        if (!is_saved(loader, run->plan.matrices[i].param))
+        if (!is_saved[run->plan.matrices[i].param])
             st = zfi_values_carry(&reader, i, &into->state, run->plan.matrices[i].param, NULL, NULL, err);
     zfi_reader_close(&reader);
+    free(is_saved);
     return st;
 }
 
