@@ -37,7 +37,7 @@ typedef struct zx_host {
     zx_buffer_t *free_buffers[ZX_MAX_PARAMS];
     zx_buffer_t *late_buffers;  /* done fence not waited for yet, or none asked for */
     int is_quiet;               /* nothing was submitted since a step that waited, or a quiesce */
-    double clip_norm;           /* of this step */
+    double unscale, clip_norm;  /* of this step */
     zx_rng_t buffer_rng;        /* apart: how many buffers there are may depend on the plugin */
     atomic_uint_least64_t step; /* for messages, also the queue's; relaxed would do */
 } zx_host_t;

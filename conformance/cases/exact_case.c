@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "exact_device.h"
 #include "zf_loader.h"
@@ -98,12 +99,15 @@ static void take_callbacks(zx_case_t *c, uint32_t n_moments) {
         c->rules[i].is_wild = c->is_alone && !saves(c) ? 2 : 1;
 }
 
-/* Whatever closes does so at its step's end, and is replayed by the host's rule, which may take its time. */
+/* Whatever closes does so at its step's end, and is replayed by the host's rule, which may take its time; often at
+ * every second step. */
 static void be_early(zx_case_t *c) {
     c->config.publish_lag = 0;
     c->config.is_mean = 0;
     c->config.update_interval = c->config.is_interval_auto ? 1 : c->config.update_interval;
     c->config.is_interval_auto = 0;
+    if (c->config.update_interval > 3 && zx_chance(&c->rng, 60))
+        c->config.update_interval = 2;
     c->resident_share = 0.0;
     c->threads = 2 + c->threads % 3;
     for (uint32_t i = 0; i < ZX_MAX_GROUPS && !zx_device_is_gpu(); i++)
@@ -152,9 +156,17 @@ static int prefers_exact(const zx_case_t *c) {
 
 /* What a checkpoint keeps of epochs, and of windows that close by data, shows where a choice is yet to come. */
 static void draw_open(zx_case_t *c, zx_rng_t *r) {
+    int is_every_step_late = zx_chance(r, 35);
     if (zx_chance(r, 35))
         c->config.strategy = ZO_SELECT_EPOCH;
-    if (!zx_chance(r, 35) || zx_is_early(c))
+    if (zx_is_early(c))
+        return;
+    if (is_every_step_late) { /* no window is open at a save, and a publish is due */
+        c->config.update_interval = 1;
+        c->config.publish_lag = 1;
+        c->config.is_interval_auto = 0;
+    }
+    if (is_every_step_late || !zx_chance(r, 35))
         return;
     c->config.is_interval_auto = 1;
     c->config.update_interval = LONGEST_AUTO;
@@ -230,15 +242,38 @@ static void draw_changes(zx_case_t *c) {
     c->is_ask = zx_chance(&r, 20);
     c->is_flushing = zx_chance(&r, 30);
     c->is_releasing = zx_chance(&r, 40);
+    c->audit_every = zx_chance(&r, 12) && c->is_alone && !zx_is_early(c) ? zx_between(&r, 1, 5) : 0;
+    snprintf(c->audit_path, sizeof c->audit_path, "/tmp/zf-conform-audit-%ld", (long)getpid());
 }
 
-/* For who compares runs of one case by `zf audit`: ZF_AUDIT_DIR/law-number. */
+/* Whole stretches between two choices bring nothing. Drawn apart, too. */
+static void draw_idle(zx_case_t *c) {
+    enum { STREAM = 7000 };
+    zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + STREAM, c->index);
+    if (!zx_chance(&r, 20) || c->law == 1 || c->config.is_exact || c->has_runs)
+        return;
+    c->idle = (zx_idle_t)zx_between(&r, ZX_ZEROS, ZX_N_IDLES - 1);
+    c->config.topk_ratio = zx_uniform(&r, 0.05, 0.7);
+    if (zx_chance(&r, 70))
+        c->config.strategy = ZO_SELECT_AUTO;
+    c->config.select_interval = zx_between(&r, 1, 5);
+    c->config.warm_up = zx_between(&r, 1, 3);
+    if (!c->config.is_interval_auto && c->config.update_interval > 1)
+        c->config.update_interval = zx_between(&r, 2, 4);
+    c->resident_share = 0.0;
+    c->idle_span = c->config.select_interval + 2 * (c->config.is_interval_auto ? 4 : c->config.update_interval);
+}
+
+/* For who compares runs of one case by `zf audit`: ZF_AUDIT_DIR/law-number. Else some cases audit every N-th step. */
 static void write_audit(zx_case_t *c) {
     size_t n = strlen(c->config_text);
     const char *dir = getenv("ZF_AUDIT_DIR");
     if (dir)
         snprintf(c->config_text + n, sizeof c->config_text - n, "[audit]\nfile = %s/%d-%" PRIu64 " every 1\n", dir,
                  c->law, c->index);
+    else if (c->audit_every)
+        snprintf(c->config_text + n, sizeof c->config_text - n, "[audit]\nfile = %s every %u\n", c->audit_path,
+                 c->audit_every);
 }
 
 static void write_config(zx_case_t *c) {
@@ -363,6 +398,7 @@ static void draw_param(zx_case_t *c, zx_size_t size) {
     p->is_grad_strided = zx_chance(r, 20);
     p->grad_style = zx_chance(r, 60) ? ZX_PLAIN_GRADS : (zx_style_t)zx_below(r, ZX_N_STYLES);
     p->grad_scale = zx_wide_scale(c, zx_log_uniform(r, 1e-5, 10.0));
+    p->mask = zx_chance(r, c->has_runs ? 60 : 10) ? zx_rng_bits(r) : 0;
     c->n_params++;
 }
 
@@ -452,6 +488,7 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
     zx_rule_draw(c, has);
     if (!is_big && !c->is_some)
         zx_wide_config(c);
+    draw_idle(c);
     write_config(c);
     is_big |= c->is_some; /* its state is more than the MiB that fits */
     draw_groups(c);
@@ -461,6 +498,8 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
     zx_case_settle_share(c);
     uint32_t steps = c->config.warm_up + 3 + zx_below(&c->rng, 3 * c->config.update_interval + 8);
     c->n_steps = is_big && steps > 12 ? 12 : zx_wide_steps(c, steps);
+    if (c->idle && !is_big && c->n_steps < 4 * c->idle_span)
+        c->n_steps = 4 * c->idle_span;
 }
 
 void zx_case_add_param(zx_case_t *c) { draw_param(c, ZX_SMALL); }

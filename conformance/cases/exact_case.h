@@ -56,8 +56,12 @@ typedef struct zx_param {
     int is_grad_strided;
     zx_style_t grad_style; /* how gradients are drawn */
     double grad_scale;
+    uint64_t mask;   /* of gradients: which elements have none, ever (exact_values.c); 0: all have some */
     float grad_unit; /* gradients are whole multiples of it, as near as 127 of ZX_QUANTUM come; 0: any */
 } zx_param_t;
+
+/* What stretches of a case's steps bring: gradients of zeros, none at all, or one that is not finite. */
+typedef enum { ZX_BUSY = 0, ZX_ZEROS, ZX_HOLES, ZX_SKIPS, ZX_N_IDLES } zx_idle_t;
 
 struct zs_ranks;
 
@@ -71,6 +75,10 @@ typedef struct zx_case {
     int is_auto, is_some, is_short; /* state_mib = auto: all of it; a part; or none where a rank has no room */
     uint64_t room_nbytes;           /* ... that the device has for it; UINT64_MAX: all that is free */
     uint32_t threads;               /* 0: the key is left out, as users have it */
+    zx_idle_t idle;                 /* ... every second of idle_span steps */
+    uint32_t idle_span;
+    uint32_t audit_every; /* 0: no step is audited */
+    char audit_path[64];
     char config_text[1400];
     zx_mode_t mode;
     int has_whole; /* groups whose rule takes whole matrices: then these */
@@ -89,6 +97,7 @@ typedef struct zx_case {
     zo_hyper_t base[ZX_MAX_GROUPS];
     zo_hyper_t last[ZX_MAX_GROUPS]; /* of the newest step */
     uint32_t n_hyper;               /* steps that had some */
+    uint32_t late_counts;           /* of updates, by a checkpoint that was moved on (exact_late.h) */
     int is_beta_changing;
     /* chances in percent, per step */
     uint32_t p_hole, p_skip, p_discard, p_changed, p_edit, p_drain, p_flush, p_export, p_inspect, p_wait, p_look,
@@ -168,6 +177,9 @@ zo_hyper_t zx_wide_hyper(zx_rng_t *r);
 
 /* Hyper-parameters of every group for the next step. */
 void zx_case_hyper(zx_case_t *c, zo_hyper_t *out);
+void zx_change_hyper(zx_rng_t *r, zo_hyper_t *h); /* in one member */
+/* Whether the coming step is of a stretch of this kind. */
+int zx_idles(const zx_case_t *c, zx_idle_t kind);
 /* A gradient of parameter p, [elements] of its gradient dtype, to be freed by the caller. */
 void *zx_case_grad(zx_case_t *c, const zx_param_t *p);
 /* New visible values of parameter p, [elements] of its dtype, to be freed by the caller. */

@@ -310,11 +310,11 @@ static uint32_t id_of(const zx_run_t *run, uint32_t param) {
 static void check_finished(zx_run_t *run, const zf_step_report_t *report) {
     if (!report->has_report)
         return;
-    if (report->step < 1 || report->step > zo_n_steps(run->oracle)) {
-        check_number(run, "report.step", zo_n_steps(run->oracle), report->step);
+    if (report->step <= run->late || report->step > zo_n_steps(run->oracle) + run->late) {
+        check_number(run, "report.step", zo_n_steps(run->oracle) + run->late, report->step);
         return;
     }
-    const zo_report_t *r = &run->reports[report->step];
+    const zo_report_t *r = &run->reports[report->step - run->late];
     check_number(run, "report.applied", (uint64_t)r->is_applied, (uint64_t)report->applied);
     check_number(run, "report.skip_reason", r->is_applied ? ZF_SKIP_NONE : ZF_SKIP_NONFINITE,
                  (uint64_t)report->skip_reason);
@@ -340,15 +340,15 @@ void zx_run_check_counters(zx_run_t *run) {
     if (run->is_dry)
         return;
     check_counter(run, "steps_skipped", n_skipped);
-    check_counter(run, "steps_applied", n - n_skipped);
+    check_counter(run, "steps_applied", n - n_skipped + run->late);
 }
 
 void zx_run_check_report(zx_run_t *run, zf_status_t st, int is_wait, const zf_step_report_t *report) {
     uint64_t t = zo_n_steps(run->oracle);
-    check_number(run, "report.submitted_step", t, report->submitted_step);
+    check_number(run, "report.submitted_step", t + run->late, report->submitted_step);
     if (is_wait) {
         check_number(run, "status of step(WAIT)", run->reports[t].is_applied ? ZF_OK : ZF_SKIPPED, (uint64_t)st);
-        check_number(run, "report.step", t, report->step);
+        check_number(run, "report.step", t + run->late, report->step);
     } else {
         check_number(run, "status of step", ZF_SUBMITTED, (uint64_t)st);
     }
@@ -363,10 +363,10 @@ static void check_record(zx_run_t *run) {
     if (n > 0)
         t = n - zx_below(&r_of_step, n < 128 ? (uint32_t)n : 128);
     zf_step_record_t record = {.struct_size = sizeof record};
-    if (t == 0 || !stats || stats->step_record(run->host.instance, t, &record, NULL) != ZF_OK)
+    if (t == 0 || !stats || stats->step_record(run->host.instance, t + run->late, &record, NULL) != ZF_OK)
         return;
     const zo_report_t *r = &run->reports[t];
-    check_number(run, "record.step", t, record.step);
+    check_number(run, "record.step", t + run->late, record.step);
     if (!record.is_finished)
         return;
     check_number(run, "record.applied", (uint64_t)r->is_applied, (uint64_t)record.applied);

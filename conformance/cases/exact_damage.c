@@ -30,7 +30,7 @@ static int choose_file(const char *dir_path, uint32_t number, char *out, size_t 
     int n = scandir(dir_path, &entries, NULL, alphasort), n_files = 0, is_found = 0;
     for (int i = 0; i < n; i++)
         n_files += entries[i]->d_name[0] != '.';
-    for (int i = 0, at = 0; i < n; i++) {
+    for (int i = 0, at = 0; i < n && n_files > 0; i++) {
         if (entries[i]->d_name[0] != '.' && (uint32_t)at++ == number % (uint32_t)n_files) {
             snprintf(out, nbytes, "%s/%s", dir_path, entries[i]->d_name);
             is_found = 1;

@@ -72,9 +72,9 @@ static uint32_t plan_step(zx_case_t *c, zx_plan_t *plans, uint32_t *params) {
         bad = zx_below(&c->rng, c->n_params);
     for (uint32_t i = 0; i < c->n_params; i++) {
         plans[i].n = plans[i].next = 0;
-        if (!zx_is_trainable(&c->params[i]) || zx_chance(&c->rng, c->p_hole))
+        if (!zx_is_trainable(&c->params[i]) || zx_chance(&c->rng, c->p_hole) || zx_idles(c, ZX_HOLES))
             continue;
-        plan_param(c, &plans[i], i, i == bad);
+        plan_param(c, &plans[i], i, i == bad || zx_idles(c, ZX_SKIPS));
         params[n++] = i;
     }
     return n;

@@ -327,7 +327,7 @@ zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags,
                            .groups = hyper,
                            .n_groups = h->c->n_groups,
                            .elem_size = sizeof *hyper,
-                           .unscale = h->c->unscale,
+                           .unscale = h->unscale,
                            .clip_norm = h->clip_norm,
                            .host_norm = norm,
                            .stream = &h->stream};

@@ -23,6 +23,7 @@ enum { ZX_N_LAWS = 6 };
     X(ASKED, "questions what the host had written")                                                                    \
     X(WRITTEN, "parameters that it had")                                                                               \
     X(ADOPTED, "adopted by element")                                                                                   \
+    X(LATE_STEPS, "checkpoints of a late step")                                                                        \
     X(FLUSHING, "instances of a host that flushes denormals")                                                          \
     X(LAYERS, "fetches and changes of some matrices of a parameter")                                                   \
     X(RELEASED, "releases of the device's memory")                                                                     \

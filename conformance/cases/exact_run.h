@@ -17,6 +17,7 @@ typedef struct zx_run {
     /* law 3 (exact_state.h) */
     const char *state_path, *plugin; /* plugin: --plugin or NULL */
     uint32_t n_saves, resume;        /* resume: dry up to this save, which is loaded */
+    uint64_t late;                   /* numbers of steps are higher by so much (exact_late.h) */
     int is_kept_open;                /* the save that is being loaded showed nothing */
     uint32_t forced_threads;
     int is_dry, is_over; /* is_over: another process has run the rest */
@@ -35,12 +36,14 @@ typedef struct zx_run {
     zx_rng_t releases;  /* exact_release.c */
     int is_released;
     zx_rng_t clips;
-    uint32_t p_clip;  /* in percent, that a step may clip */
-    zx_rng_t exports; /* exact_compare.c */
-    zx_rng_t wide;    /* exact_wide.c, the same on every rank */
-    zx_rng_t more;    /* calls that are named, timed or ended in another way */
-    zx_rng_t layers;  /* exact_layers.c */
-    zx_rng_t ranges;  /* ..., the same on every rank */
+    uint32_t p_clip;   /* in percent, that a step may clip */
+    zx_rng_t exports;  /* exact_compare.c */
+    zx_rng_t wide;     /* exact_wide.c, the same on every rank */
+    uint64_t *audited; /* [n_audited] steps that this process has audited */
+    uint32_t n_audited;
+    zx_rng_t more;   /* calls that are named, timed or ended in another way */
+    zx_rng_t layers; /* exact_layers.c */
+    zx_rng_t ranges; /* ..., the same on every rank */
     /* exact_edit.c: what the host wrote before a step that does not wait; NULL: nothing */
     void *edited;
     uint32_t edited_param;

@@ -14,6 +14,7 @@
 #include "exact.h"
 #include "exact_carried.h"
 #include "exact_change.h"
+#include "exact_late.h"
 #include "exact_store.h"
 #include "shard.h"
 #include "zf/ext/state.h"
@@ -41,13 +42,13 @@ static void check_report(zx_run_t *run, const char *call, const zf_state_report_
     uint32_t n = 0;
     for (uint32_t i = 0; i < run->c->n_params; i++)
         n += (uint32_t)zx_is_trainable(&run->c->params[i]);
-    if (report->step != zo_n_steps(run->oracle) || report->n_params + report->n_missing != n || report->nbytes == 0 ||
-        report->note_nbytes != note_length(run))
+    if (report->step != zo_n_steps(run->oracle) + run->late || report->n_params + report->n_missing != n ||
+        report->nbytes == 0 || report->note_nbytes != note_length(run))
         zx_fails(run->result, &where,
                  "step %" PRIu64 ", expected %" PRIu64 "; %u parameters, expected %u; %" PRIu64
                  " bytes; a note of %u, expected %u",
-                 report->step, zo_n_steps(run->oracle), report->n_params + report->n_missing, n, report->nbytes,
-                 report->note_nbytes, note_length(run));
+                 report->step, zo_n_steps(run->oracle) + run->late, report->n_params + report->n_missing, n,
+                 report->nbytes, report->note_nbytes, note_length(run));
 }
 
 static int save(zx_run_t *run, int keeps_open) {
@@ -130,14 +131,11 @@ static int load(zx_run_t *run, const zx_change_t *change) {
     forget_missing(run);
     zx_run_check_counters(run);
     check_report(run, "load", &report);
-    if (report.continues != change->continues || report.step != zo_n_steps(run->oracle) ||
-        report.n_missing != change->n_missing || report.n_extra != change->n_extra) {
-        zx_fails(run->result, &where,
-                 "continues %d, expected %d; step %" PRIu64 ", expected %" PRIu64
-                 "; missing %u, expected %u; extra %u, "
-                 "expected %u",
-                 report.continues, change->continues, report.step, zo_n_steps(run->oracle), report.n_missing,
-                 change->n_missing, report.n_extra, change->n_extra);
+    if (report.continues != change->continues || report.n_missing != change->n_missing ||
+        report.n_extra != change->n_extra) {
+        zx_fails(run->result, &where, "continues %d, expected %d; missing %u, expected %u; extra %u, expected %u",
+                 report.continues, change->continues, report.n_missing, change->n_missing, report.n_extra,
+                 change->n_extra);
         return -1;
     }
     return 0;
@@ -259,6 +257,10 @@ static void go_on_in_a_new_process(zx_run_t *run) {
 /* The run goes on from its save in another place, or in this one. */
 static void go_on(zx_run_t *run, zx_place_t place, int is_moving) {
     zx_change_t change = {.continues = 1};
+    zx_store_t store;
+    draw_store(run, &store);
+    if (place != AS_IT_IS || run->c->law == 4)
+        zx_late_move(run, &store, !is_moving, !run->is_dry);
     if (!run->is_dry && (place == NEW_PROCESS || run->c->law == 4)) {
         go_on_in_a_new_process(run);
     } else if (run->is_dry && run->n_saves != run->resume) { /* another process has done so */
@@ -297,6 +299,8 @@ void zx_run_save_point(zx_run_t *run) {
     zo_rest(run->oracle);
     if (!keeps_open || place != AS_IT_IS)
         zo_save(run->oracle);
+    if (!keeps_open && !is_released && zx_chance(&run->more, 80)) /* what it leaves shown */
+        zx_run_look(run, 1);
     is_moving = zx_run_is_moving(run) && place != AS_IT_IS;
     if (place != AS_IT_IS || run->c->law == 4)
         zo_loaded(run->oracle);

@@ -22,15 +22,56 @@
 /* At times none that a step may have: not finite, or negative. */
 static double draw_host_norm(zx_run_t *run) {
     zx_rng_t *r = &run->c->rng;
+    static const double extremes[] = {0.0, 0x1p-1074, 1e-300, 1e-10, 1e39, 1e300};
     int is_bad = zx_chance(r, 8);
     double norm = is_bad ? (zx_chance(r, 50) ? NAN : INFINITY) : zx_log_uniform(r, 1e-3, 1e3);
+    if (!is_bad && zx_chance(&run->more, 8))
+        return extremes[zx_below(&run->more, 6)];
     return is_bad && zx_chance(&run->more, 40) ? -1.5 : norm;
+}
+
+/* An audited step drains. */
+static void audit(zx_run_t *run) {
+    const zx_case_t *c = run->c;
+    uint64_t t = zo_n_steps(run->oracle) + run->late;
+    uint32_t every = c->audit_every ? c->audit_every : 1;
+    if (!strstr(c->config_text, "[audit]") || t % every)
+        return;
+    zo_rest(run->oracle);
+    run->audited = realloc(run->audited, (run->n_audited + 1u) * sizeof *run->audited);
+    if (!run->audited)
+        abort();
+    if (!run->is_dry)
+        run->audited[run->n_audited++] = t;
+}
+
+/* Those steps stand in the file, by the numbers that reports have. */
+static void check_audits(zx_run_t *run) {
+    zx_where_t where = {.law = 2, .what = "audited steps", .step = run->host.step, .element = UINT64_MAX};
+    FILE *file = fopen(run->c->audit_path, "re");
+    char *line = NULL;
+    size_t room = 0;
+    uint32_t n = 0;
+    unsigned long long t;
+    while (file && getline(&line, &room, file) > 0) {
+        if (sscanf(line, "{\"step\":%llu", &t) != 1)
+            continue;
+        if (n >= run->n_audited || run->audited[n] != t)
+            zx_differs(run->result, &where, n < run->n_audited ? run->audited[n] : 0, t, 1);
+        n++;
+    }
+    if (n < run->n_audited)
+        zx_fails(run->result, &where, "%u of them, expected %u", n, run->n_audited);
+    free(line);
+    if (file)
+        fclose(file);
+    unlink(run->c->audit_path);
 }
 
 static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *host_norm, uint32_t flags) {
     zx_case_t *c = run->c;
     zo_step_t args = {.groups = groups,
-                      .unscale = c->unscale == 0.0 ? 1.0 : c->unscale,
+                      .unscale = run->host.unscale == 0.0 ? 1.0 : run->host.unscale,
                       .clip_norm = run->host.clip_norm,
                       .host_norm = host_norm,
                       .is_epoch_end = (flags & ZF_STEP_EPOCH_END) != 0};
@@ -45,8 +86,7 @@ static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *h
         zs_count_norm(c->ranks);
     if (c->ranks)
         zs_count_values(c->ranks, c, run->oracle);
-    if (strstr(c->config_text, "[audit]")) /* drains */
-        zo_rest(run->oracle);
+    audit(run);
     for (uint32_t i = 0; i < c->n_params; i++)
         grads[i] = zo_step_grad(run->oracle, i);
     if (run->adamw && r->is_applied)
@@ -82,6 +122,35 @@ static void choose_clip_norm(zx_run_t *run, double host_norm) {
         run->host.clip_norm = host_norm * (1.0 - zx_log_uniform(&run->clips, 0x1p-22, 0x1p-7));
 }
 
+/* A norm that bounds all gradients, also where they are scaled beyond FLT_MAX. */
+static int has_whole_norm(const zx_case_t *c) {
+    int is_whole = !c->norm_kind;
+    for (uint32_t i = 0; i < c->n_params; i++)
+        is_whole &= !c->params[i].decl.is_not_in_norm;
+    return is_whole;
+}
+
+/* In some steps the factor leaves fp32 at either end: it is infinite, and the step is skipped; or clipping brings it
+ * back; or it is denormal, or 0. Else it is the case's, or in early cases at times a little less. */
+static void choose_unscale(zx_run_t *run) {
+    static const double extremes[] = {0x1.ffffffp127, 1e39, 1e300, 0x1p-1074, 1e-300, 1e-42};
+    zx_host_t *h = &run->host;
+    zx_rng_t *r = &run->clips;
+    h->unscale = run->c->unscale;
+    if (zx_is_early(run->c) && h->unscale > 0.0 && zx_chance(r, 10))
+        h->unscale *= 1.0 - zx_log_uniform(r, 0x1p-20, 0x1p-4);
+    if (!zx_chance(r, 4))
+        return;
+    uint32_t which = zx_below(r, 6);
+    h->unscale = extremes[which];
+    if (which < 3 && (!has_whole_norm(run->c) || zx_chance(r, 30)))
+        h->clip_norm = 0.0;
+    else if (zx_chance(r, 30))
+        h->clip_norm = zx_chance(r, 50) ? 0x1p-1074 : 1e300;
+    if (which < 3 && h->clip_norm > 1e9)
+        h->clip_norm = 1.0;
+}
+
 static void step(zx_run_t *run) {
     zx_case_t *c = run->c;
     zo_hyper_t groups[ZX_MAX_GROUPS];
@@ -101,6 +170,7 @@ static void step(zx_run_t *run) {
         usleep(2000); /* what the plugin can do before the step, it does */
     count_missed(run);
     choose_clip_norm(run, norm);
+    choose_unscale(run);
     step_oracle(run, groups, c->norm_kind ? &norm : NULL, flags);
     if (c->norm_kind && run->reports[zo_n_steps(run->oracle)].is_applied && run->host.step % 2)
         flags |= ZF_STEP_NORM_OF_ALL;
@@ -227,6 +297,7 @@ static void free_run(zx_run_t *run) {
     zo_adamw_destroy(run->adamw);
     zo_destroy(run->oracle);
     free(run->reports);
+    free(run->audited);
     free(run);
 }
 
@@ -267,5 +338,7 @@ void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, c
         (!is_abrupt || c->mode % 2 == 0)) /* with FETCH, values that were not fetched may be on their way for ever */
         check_after_destroy(run);
     check_callback(run);
+    if (c->audit_every)
+        check_audits(run);
     free_run(run);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_values.c - the numbers of a case (exact_case.h): hyper-parameters of each step, gradients, weights. */
 #include <math.h>
+#include <string.h>
 
 #include "exact_case.h"
 
@@ -26,10 +27,31 @@ void *zx_case_values(zx_case_t *c, const zx_param_t *p) {
     return values;
 }
 
-/* Half of the cases keep a step's hyper-parameters for some more, so that they are as a plugin may expect. */
+/* Half of the cases keep a step's hyper-parameters for some more, so that they are as a plugin may expect; or all but
+ * one of them. */
 static int stays(const zx_case_t *c) { return c->index % 2 == 0 && c->n_hyper % 5 != 0; }
 
+static int is_one_other(zx_case_t *c) {
+    int is_due = zx_is_early(c) ? c->n_hyper % 5 != 0 && c->n_hyper % 2 == 0 : stays(c) && zx_chance(&c->rng, 15);
+    return is_due && c->index % 2 == 0;
+}
+
+/* By so little that a comparison in few digits does not see it, or by a tenth. */
+void zx_change_hyper(zx_rng_t *r, zo_hyper_t *h) {
+    double *const members[] = {&h->lr, &h->beta1, &h->beta2, &h->eps, &h->weight_decay};
+    double *at = members[zx_below(r, 5)];
+    *at = *at == 0.0 ? 0.01 : *at * (1.0 - zx_log_uniform(r, 0x1p-20, 0.1));
+}
+
+/* Bias corrections that are neither 0 nor 1 yet, behind as many updates. */
+static double late_beta(zx_case_t *c, double beta) {
+    if (!c->late_counts || zx_chance(&c->rng, 30))
+        return beta;
+    return 1.0 - zx_log_uniform(&c->rng, 0.01, 5.0) / c->late_counts;
+}
+
 void zx_case_hyper(zx_case_t *c, zo_hyper_t *out) {
+    int is_one = is_one_other(c);
     for (uint32_t i = 0; i < c->n_groups; i++) {
         out[i] = c->base[i];
         out[i].lr *= zx_uniform(&c->rng, 0.1, 1.5);
@@ -41,10 +63,14 @@ void zx_case_hyper(zx_case_t *c, zo_hyper_t *out) {
             out[i].beta1 *= zx_uniform(&c->rng, 0.8, 1.0);
             out[i].beta2 *= zx_uniform(&c->rng, 0.9, 1.0);
         }
+        out[i].beta1 = late_beta(c, out[i].beta1);
+        out[i].beta2 = late_beta(c, out[i].beta2);
         if (stays(c))
             out[i] = c->last[i];
-        c->last[i] = out[i];
     }
+    if (is_one)
+        zx_change_hyper(&c->rng, &out[zx_below(&c->rng, c->n_groups)]);
+    memcpy(c->last, out, c->n_groups * sizeof *out);
     c->n_hyper++;
 }
 
@@ -54,8 +80,20 @@ static double channel_factor(uint64_t salt, uint64_t i) {
     return zx_log_uniform(&r, 0.2, 2.0);
 }
 
-/* Steps without any gradient but zeros, in some cases, a few in a row. */
-static int is_idle(const zx_case_t *c) { return c->index % 12 == 7 && c->n_hyper / 6 % 3 == 2; }
+int zx_idles(const zx_case_t *c, zx_idle_t kind) { return c->idle == kind && c->n_hyper / c->idle_span % 2 == 1; }
+
+/* Of each run of 128 elements, or all have gradients at every step, or some never do: none, one, a quarter, all but
+ * one; or all have the same, or a few are tiny. */
+static float masked(const zx_param_t *p, uint64_t i, float g) {
+    zx_rng_t r = {.state = p->mask + i / 128 * 131}, own = {.state = p->mask + i};
+    uint32_t kind = zx_below(&r, 10), one = zx_below(&r, 128), quarter = zx_below(&own, 4);
+    int is_kept = kind == 1 ? i % 128 == one : kind < 5 ? quarter == 0 : kind == 5 ? i % 128 != one : kind != 0;
+    if (kind == 6)
+        g = (float)p->grad_scale;
+    if (kind == 7 && quarter)
+        g *= 0x1p-60f;
+    return is_kept ? g : 0.0f;
+}
 
 void *zx_case_grad(zx_case_t *c, const zx_param_t *p) {
     uint64_t n = zx_n_elems(p), salt = zx_rng_bits(&c->rng);
@@ -72,7 +110,9 @@ void *zx_case_grad(zx_case_t *c, const zx_param_t *p) {
         else if (p->grad_style == ZX_TINY_GRADS)
             g *= salt % 2 ? (zx_chance(&c->rng, 50) ? 0x1p-126f : 0x1p-120f) /* denormals; */
                           : (zx_chance(&c->rng, 50) ? 0x1p-60f : 0x1p-54f);  /* or squares about the least for fp32 */
-        if (is_idle(c))
+        if (p->mask)
+            g = masked(p, i, g);
+        if (zx_idles(c, ZX_ZEROS))
             g = 0.0f;
         if (p->grad_unit > 0.0f)
             g = fminf(fmaxf(nearbyintf(g / ZX_QUANTUM), -127.0f), 127.0f) * p->grad_unit;
@@ -80,6 +120,7 @@ void *zx_case_grad(zx_case_t *c, const zx_param_t *p) {
         if (c->ranks && zo_widen(grad, p->decl.grad_dtype, i) == 0.0f)
             zo_narrow(grad, p->decl.grad_dtype, i, 0.0f); /* +0: what sums over ranks give */
     }
-    draw_ends(c, (zx_rng_t){.state = salt}, grad, p->decl.grad_dtype, n);
+    if (!p->mask)
+        draw_ends(c, (zx_rng_t){.state = salt}, grad, p->decl.grad_dtype, n);
     return grad;
 }

@@ -32,13 +32,13 @@ void zx_wide_config(zx_case_t *c) {
         c->clip_norm = zx_log_uniform(&r, 1e-9, 1e9);
 }
 
-/* Weights stay finite over some hundred steps: a decay takes away less than all of a weight. */
+/* Weights stay finite over some hundred steps: a decay takes away less than twice of a weight. */
 zo_hyper_t zx_wide_hyper(zx_rng_t *r) {
     zo_hyper_t h = {.lr = zx_log_uniform(r, 1e-8, zx_chance(r, 10) ? 1e5 : 1.0),
                     .beta1 = zx_chance(r, 15) ? 0.0 : 1.0 - zx_log_uniform(r, 1e-3, 1.0),
                     .beta2 = zx_chance(r, 10) ? 0.0 : 1.0 - zx_log_uniform(r, 1e-5, 1.0),
                     .eps = zx_log_uniform(r, 1e-30, 1.0)};
-    h.weight_decay = zx_chance(r, 40) ? 0.0 : fmin(zx_log_uniform(r, 1e-4, 1.5), 0.4 / h.lr);
+    h.weight_decay = zx_chance(r, 40) ? 0.0 : fmin(zx_log_uniform(r, 1e-4, 30.0), 0.8 / h.lr);
     return h;
 }
 

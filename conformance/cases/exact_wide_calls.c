@@ -5,14 +5,18 @@
 #include <stdlib.h>
 
 static void announce(zx_run_t *run) {
+    zx_case_t *c = run->c;
     zo_hyper_t groups[ZX_MAX_GROUPS];
-    for (uint32_t i = 0; i < run->c->n_groups; i++)
-        groups[i] = zx_chance(&run->wide, 30) ? run->c->base[i] : zx_wide_hyper(&run->wide);
+    int is_near = c->n_hyper > 0 && zx_chance(&run->wide, 50);
+    for (uint32_t i = 0; i < c->n_groups; i++)
+        groups[i] = is_near ? c->last[i] : zx_chance(&run->wide, 30) ? c->base[i] : zx_wide_hyper(&run->wide);
+    if (is_near && zx_chance(&run->wide, 70)) /* but for one number of one group */
+        zx_change_hyper(&run->wide, &groups[zx_below(&run->wide, c->n_groups)]);
     zx_host_announce(&run->host, groups);
 }
 
 void zx_wide_announce(zx_run_t *run) {
-    if (!zx_is_wide(run->c))
+    if (!zx_is_wide(run->c) && !zx_is_early(run->c))
         return;
     if (zx_chance(&run->wide, 33))
         announce(run);

@@ -5,8 +5,8 @@
 
 #include "exact_run.h"
 
-/* Before a step's first gradient: perhaps other arguments are announced than it will have, and perhaps its loss scale is
- * another one than that of the step before. */
+/* Before a step's first gradient: perhaps other arguments are announced than it will have, and perhaps its loss scale
+ * is another one than that of the step before. */
 void zx_wide_announce(zx_run_t *run);
 /* Whether a call that was made is made once more. */
 int zx_wide_again(zx_run_t *run);

@@ -59,6 +59,17 @@ zo_t *zo_carry(zo_t *from, const zo_config_t *config, const zo_decl_t *decls, ui
     return to;
 }
 
+int zo_late(zo_t *o, uint64_t clock, uint32_t counts) {
+    int moves = clock > 0 && o->t >= o->config.warm_up;
+    o->late += moves ? clock : 0;
+    for (uint32_t i = 0; i < o->n_matrices; i++)
+        for (uint64_t c = 0; c < o->matrices[i].channels; c++) {
+            o->matrices[i].n[c] += counts;
+            o->matrices[i].device_n[c] += counts;
+        }
+    return moves;
+}
+
 /* ---- a load: whether the schedule goes on, and how ----------------------------------------------------------------
  */
 
@@ -138,6 +149,7 @@ zo_t *zo_load(zo_t *from, const zo_config_t *config, const zo_decl_t *decls, uin
     }
     if (*out_continues) {
         to->t = from->t;
+        to->late = from->late;
         to->steps_before = from->steps_before;
         to->base = from->t > to->config.warm_up ? from->t : to->config.warm_up;
         to->epoch_end = from->epoch_end;

@@ -181,6 +181,10 @@ void zo_flush(zo_t *o);
  * where an edit was accepted. */
 void zo_save(zo_t *o);
 void zo_loaded(zo_t *o);
+/* A tool has moved on what was saved: every count of updates, and, unless it is in its warm-up, the clock. The steps
+ * of this file stay as they are: t + clock is what the random numbers of "Moments" know. Returns whether the clock
+ * was moved. */
+int zo_late(zo_t *o, uint64_t clock, uint32_t counts);
 /* What bind_params with another set makes of `from`, which is destroyed: the same update rules, perhaps another
  * configuration and other parameters. Parameter i goes on from number origins[i] of `from`, trainable there and of the
  * same shape; ZO_NO_ID: it begins with decls[i].visible. Step counts go on. */

@@ -74,7 +74,7 @@ static void prepare_publish(zo_t *o, zo_matrix_t *x, int is_predicted) {
 }
 
 static void round_element(const zo_t *o, const zo_matrix_t *x, uint64_t e, float *m, float *v) {
-    uint32_t r = zo_random32(o->t, zo_number(x->param, e));
+    uint32_t r = zo_random32(o->t + o->late, zo_number(x->param, e));
     m[e] = zo_round_moment(m[e], o->config.moments, r & 0xFFFFu);
     v[e] = zo_round_moment(v[e], o->config.moments, r >> 16);
 }
@@ -93,8 +93,8 @@ static void round_runs(zo_t *o, const zo_matrix_t *x) {
     uint32_t of_m[128], of_v[128];
     for (uint64_t e = x->first; e < x->first + x->rows * x->cols; e += 128) {
         uint64_t index = zo_number(x->param, e);
-        zo_run_randoms(o->t, index, of_m);
-        zo_run_randoms(o->t, index + 1, of_v);
+        zo_run_randoms(o->t + o->late, index, of_m);
+        zo_run_randoms(o->t + o->late, index + 1, of_v);
         round_run(o, p, e, of_m, of_v);
     }
 }
