@@ -4,7 +4,7 @@
 set(abi_dir "${CMAKE_CURRENT_LIST_DIR}")
 include("${abi_dir}/abi_signatures.cmake")
 add_library(zf_conform_abi STATIC
-            ${abi_dir}/abi_args.c ${abi_dir}/abi_books.c ${abi_dir}/abi_call.c ${abi_dir}/abi_cases.c ${abi_dir}/abi_clock.c ${abi_dir}/abi_drawn.c ${abi_dir}/abi_elf.c ${abi_dir}/abi_entry.c
+            ${abi_dir}/abi_args.c ${abi_dir}/abi_books.c ${abi_dir}/abi_call.c ${abi_dir}/abi_cases.c ${abi_dir}/abi_drawn.c ${abi_dir}/abi_elf.c ${abi_dir}/abi_entry.c
             ${abi_dir}/abi_extent.c ${abi_dir}/abi_growth.c ${abi_dir}/abi_hosts.c ${abi_dir}/abi_isolation.c ${abi_dir}/abi_life.c ${abi_dir}/abi_main.c ${abi_dir}/abi_manners.c ${abi_dir}/abi_matrix.c
             ${abi_dir}/abi_order.c ${abi_dir}/abi_probe.c ${abi_dir}/abi_report.c ${abi_dir}/abi_rig.c
             ${abi_dir}/abi_slots.c ${abi_dir}/abi_state.c ${abi_dir}/abi_storage.c ${abi_dir}/abi_table.c ${abi_dir}/abi_told.c

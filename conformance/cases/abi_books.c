@@ -376,23 +376,33 @@ static void check_names(abi_probe_t *p, const zf_counter_t *all, uint32_t n) {
                       "counters %u and %u are both \"%s\"", k, i, all[i].name);
 }
 
-/* What counter i grew by in the newest steps, which the record of the step behind them may still add to. */
-static void check_steps(abi_rig_t *rig, const zf_stats_ext_t *stats, const zf_counter_t *now, uint32_t i) {
-    uint64_t sum = 0;
+/* What steps say that a sum grew by; what came behind the newest is not told yet. resting: at rest before that one. Of
+ * a level the newest one says what it is. */
+static void check_steps(abi_rig_t *rig, const zf_stats_ext_t *stats, const zf_counter_t *now, uint64_t resting,
+                        uint32_t i) {
+    uint64_t sum = 0, newest = 0;
     for (uint64_t step = 1; step <= rig->n_steps; step++) {
         zf_counter_t grown = {.struct_size = sizeof grown};
         zf_status_t st = stats->step_counter(rig->instance, step, i, &grown, NULL);
         abi_check(rig->probe, ABI_RULE_COUNTERS, st == ZF_OK && grown.name && strcmp(grown.name, now->name) == 0,
                   "step_counter(%llu, %u) returned %d, or not \"%s\"", (unsigned long long)step, i, st, now->name);
-        sum += grown.value;
+        sum += newest = grown.value;
+        abi_check(rig->probe, ABI_RULE_COUNTERS, st != ZF_OK || grown.kind == now->kind, "step_counter: \"%s\" is a %s",
+                  now->name, grown.kind == ZF_COUNTER_LEVEL ? "level" : "sum");
     }
-    abi_check(rig->probe, ABI_RULE_COUNTERS, sum <= now->value, "\"%s\": steps say %llu, the counter %llu", now->name,
-              (unsigned long long)sum, (unsigned long long)now->value);
+    if (now->kind == ZF_COUNTER_LEVEL)
+        abi_check(rig->probe, ABI_RULE_COUNTERS, newest == now->value,
+                  "level \"%s\": the newest step says %llu, it is %llu", now->name, (unsigned long long)newest,
+                  (unsigned long long)now->value);
+    else
+        abi_check(rig->probe, ABI_RULE_COUNTERS, resting <= sum && sum <= now->value,
+                  "\"%s\": steps say %llu; the counter was %llu before the newest, and is %llu", now->name,
+                  (unsigned long long)sum, (unsigned long long)resting, (unsigned long long)now->value);
 }
 
-/* Names, units and kinds; sums that do not fall, and what steps add to them. */
+/* Names, units and kinds; sums that do not fall, and what steps say of each. */
 static void probe_counters(abi_rig_t *rig) {
-    static zf_counter_t before[MOST_COUNTERS], after[MOST_COUNTERS];
+    static zf_counter_t before[MOST_COUNTERS], resting[MOST_COUNTERS], after[MOST_COUNTERS];
     const zf_stats_ext_t *stats = rig->table->get_extension(ZF_EXT_STATS);
     if (!stats) {
         abi_skip(rig->probe, ABI_RULE_COUNTERS, "no extension " ZF_EXT_STATS);
@@ -404,14 +414,16 @@ static void probe_counters(abi_rig_t *rig) {
     check_names(rig->probe, before, n);
     abi_check(rig->probe, ABI_RULE_COUNTERS, stats->counter(rig->instance, n, &after[0], NULL) < 0, "counter(%u) of %u",
               n, n);
-    if (!abi_rig_train(rig, 4, ABI_RULE_COUNTERS) || read_all(rig, stats, after) != n)
+    if (!abi_rig_train(rig, 4, ABI_RULE_COUNTERS) || !abi_rig_rest(rig) || read_all(rig, stats, resting) != n ||
+        !abi_rig_train(rig, 1, ABI_RULE_COUNTERS) || !abi_rig_rest(rig) || read_all(rig, stats, after) != n)
         return;
     for (uint32_t i = 0; i < n; i++) {
-        if (after[i].kind != ZF_COUNTER_SUM || !is_name(after[i].name))
+        if (!is_name(after[i].name))
             continue;
-        abi_check(rig->probe, ABI_RULE_COUNTERS, after[i].value >= before[i].value, "\"%s\" fell from %llu to %llu",
-                  after[i].name, (unsigned long long)before[i].value, (unsigned long long)after[i].value);
-        check_steps(rig, stats, &after[i], i);
+        abi_check(rig->probe, ABI_RULE_COUNTERS, after[i].kind != ZF_COUNTER_SUM || after[i].value >= before[i].value,
+                  "\"%s\" fell from %llu to %llu", after[i].name, (unsigned long long)before[i].value,
+                  (unsigned long long)after[i].value);
+        check_steps(rig, stats, &after[i], resting[i].value, i);
     }
 }
 

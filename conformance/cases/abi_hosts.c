@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi_hosts.c - proof 5, what hosts got wrong in trials: what they may do, and what is refused by name. */
-#define _GNU_SOURCE
 #include <math.h>
-#include <pthread.h>
-#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "abi_args.h"
 #include "abi_probes.h"
@@ -105,6 +101,43 @@ static void run_one_memory(abi_rig_t *rig) {
     abi_rig_end(&other);
 }
 
+/* bind_params again in other memory, of the same set or another: what was left is free for others, what is used is not;
+ * and a refused one changes none of that. */
+static void run_moved_memory(abi_rig_t *rig) {
+    static abi_rig_t other;
+    static uint64_t places[2][ABI_RIG_MAX_ELEMS / 2];
+    abi_probe_t *p = rig->probe;
+    if (!abi_rig_open(&other, p, p->plugin) || !abi_rig_start(&other, ABI_CREATED))
+        return;
+    for (int i = 0; i < 2; i++) {
+        void *former = rig->tensors[0].dl.data;
+        abi_try(p, "bind_params again in other memory");
+        rig->tensors[0].dl.data = places[i];
+        rig->decls[1].home = i ? ZF_HOME_HOST : ZF_HOME_PLUGIN; /* another set */
+        zf_status_t st = abi_rig_bind(rig, NULL);
+        if (!abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "bind_params again in other memory", st))
+            return;
+        other.tensors[0].dl.data = places[i];
+        expect(&other, ABI_RULE_TENSORS, abi_rig_bind(&other, NULL), ZF_ERR_PARAM, "a.weight",
+               "bind_params, memory that another live instance has moved to");
+        other.tensors[0].dl.data = former;
+        st = abi_rig_bind(&other, NULL);
+        abi_rig_check(&other, ABI_RULE_TENSORS, st == ZF_OK, "bind_params, memory that another instance has left,", st);
+        rig->tensors[0].dl.data = former;
+        expect(rig, ABI_RULE_TENSORS, abi_rig_bind(rig, NULL), ZF_ERR_PARAM, "a.weight",
+               "bind_params again, in memory of another live instance");
+        rig->tensors[0].dl.data = places[i];
+        other.tensors[0].dl.data = places[i];
+        expect(&other, ABI_RULE_TENSORS, abi_rig_bind(&other, NULL), ZF_ERR_PARAM, "a.weight",
+               "bind_params again, in memory of another one whose own call was refused");
+        abi_rig_end(&other);
+        abi_rig_train(rig, 1, ABI_RULE_USABLE);
+        if (!abi_rig_start(&other, ABI_CREATED))
+            return;
+    }
+    abi_rig_end(&other);
+}
+
 /* params_changed(NULL, 0) is every parameter, an empty list none; what it leaves out may be found as written
  * unannounced. */
 static void run_all_changed(abi_rig_t *rig) {
@@ -137,70 +170,18 @@ static void run_no_size(abi_rig_t *rig) {
               "a record with struct_size 0: returned %d, the record has status %d", st, err.status);
 }
 
-/* ---- cancelled threads ------------------------------------------------------------------------------------------- */
-
-static struct cancelled {
-    abi_rig_t *rig;
-    sem_t gate, is_running;
-    int has_returned;
-} cancelled;
-
-static void wait_for_gate(void *unused) {
-    (void)unused;
-    while (sem_wait(&cancelled.gate) != 0) {
-    }
-}
-
-static void *step_and_wait(void *unused) {
-    abi_rig_t *rig = cancelled.rig;
-    (void)unused;
-    sem_post(&cancelled.is_running);
-    rig->table->step(rig->instance, &rig->step, NULL, NULL);
-    __atomic_store_n(&cancelled.has_returned, 1, __ATOMIC_SEQ_CST);
-    for (;;)
-        pause();
-    return NULL;
-}
-
-static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
+/* ---- a queue ----------------------------------------------------------------------------------------------------- */
 
 static void pause_now(void *unused) {
     (void)unused;
-    pause_ms(20);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
 }
 
-/* A thread is cancelled while step waits for a queue that is held up: it goes only when the hook has returned. */
-static void cancel_a_step(abi_probe_t *p, const zf_cpu_ext_t *cpu, zf_cpu_queue_t *queue) {
-    abi_rig_t *rig = cancelled.rig;
-    pthread_t thread;
-    cpu->queue_launch(queue, wait_for_gate, NULL, NULL);
-    zf_status_t st = abi_rig_deliver(rig, 0, ABI_RIG_TRAINED);
-    if (!abi_rig_check(rig, ABI_RULE_VALID, st >= 0, "grads_ready on a queue", st) ||
-        pthread_create(&thread, NULL, step_and_wait, NULL) != 0)
-        return;
-    sem_wait(&cancelled.is_running);
-    pause_ms(100);
-    pthread_cancel(thread);
-    pause_ms(100);
-    sem_post(&cancelled.gate);
-    pthread_join(thread, NULL);
-    if (!abi_check(p, ABI_RULE_CANCEL, __atomic_load_n(&cancelled.has_returned, __ATOMIC_SEQ_CST),
-                   "step was left in its middle by a cancelled thread"))
-        _exit(0); /* whatever it held is held for ever */
-    st = rig->table->poll(rig->instance, NULL, &rig->err);
-    abi_rig_check(rig, ABI_RULE_CANCEL, st >= 0, "poll after a thread was cancelled", st);
-}
-
-static void run_cancel(abi_rig_t *rig) {
+static void run_queue(abi_rig_t *rig) {
     const zf_cpu_ext_t *cpu = rig->table->get_extension(ZF_EXT_CPU);
-    cancelled.rig = rig;
-    sem_init(&cancelled.gate, 0, 0);
-    sem_init(&cancelled.is_running, 0, 0);
-    rig->host.table.log = NULL; /* hooks run on another thread than the rig thinks */
-    zf_cpu_queue_t *queue = abi_rig_queue(rig, ABI_RULE_CANCEL);
+    zf_cpu_queue_t *queue = abi_rig_queue(rig, ABI_RULE_WAITS);
     if (!queue)
         return;
-    cancel_a_step(rig->probe, cpu, queue);
     cpu->queue_launch(queue, pause_now, NULL, NULL);
     zf_status_t st = cpu->queue_sync(queue, UINT64_C(1) << 35, &rig->err); /* 34 s */
     abi_rig_check(rig, ABI_RULE_WAITS, st == ZF_OK, "queue_sync of half a minute", st);
@@ -416,7 +397,8 @@ const abi_row_t abi_host_rows[] = {{"a host table that goes", ABI_OPEN, 0, run_h
                                    {"a fence of other memory", ABI_ACTIVE, 0, run_foreign_fence},
                                    {"a fence that does not come", ABI_ACTIVE, 0, run_late_fence},
                                    {"announcements", ABI_OPEN, 0, run_announcements},
-                                   {"a cancelled thread", ABI_OPEN, 0, run_cancel},
+                                   {"a queue", ABI_OPEN, 0, run_queue},
+                                   {"memory that has moved", ABI_ACTIVE, 0, run_moved_memory},
                                    {"destroy with FLUSH", ABI_ACTIVE, 0, run_destroy},
                                    {"destroy without FLUSH", ABI_ACTIVE, 1, run_destroy_without},
                                    {NULL, ABI_NOTHING, 0, NULL}};

@@ -36,7 +36,7 @@ static const zc_option_t table[] = {
     ZC_OPTION("only", ZC_TEXT, AT(only), "NAME",
               "these probes alone: elf, entry, slots, cases, training, hosts, matrices, books, extent, state, order, "
               "storage, "
-              "drawn, clock, told, "
+              "drawn, written, told, "
               "waits, growth, calls, isolation, manners, life"),
     ZC_OPTION("help", ZC_SWITCH, AT(is_help), NULL, "this text"),
 };
@@ -72,7 +72,6 @@ static const part_t parts[] = {{"entry", abi_entry_rows, NULL, 1},
                                {"storage", abi_storage_rows, NULL, 0},
                                {"drawn", abi_drawn_rows, NULL, 0},
                                {"written", abi_written_rows, NULL, 0},
-                               {"clock", abi_clock_rows, NULL, 0},
                                {"told", abi_told_rows, NULL, 0},
                                {"waits", abi_waits_rows, NULL, 0},
                                {"growth", abi_growth_rows, NULL, 1},

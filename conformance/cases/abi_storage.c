@@ -216,6 +216,77 @@ static void probe_gradients(abi_rig_t *rig) {
     check(&s, st >= 0 && step.n_present == 1, "gradients that were delivered before a load count behind it", st);
 }
 
+/* ---- another model ----------------------------------------------------------------------------------------------- */
+
+static int32_t do_nothing(void *ctx, const zf_rule_update_t *u) {
+    (void)ctx, (void)u;
+    return 0;
+}
+
+static const zf_rule_callback_t own_rules[] = {
+    {.struct_size = sizeof *own_rules, .n_moments = 1, .name = "one", .update = do_nothing},
+    {.struct_size = sizeof *own_rules, .n_moments = 1, .name = "another", .update = do_nothing},
+    {.struct_size = sizeof *own_rules, .n_moments = 2, .name = "one", .update = do_nothing}};
+enum { N_RULES = ZF_RULE_CALLBACK + sizeof own_rules / sizeof *own_rules };
+
+/* A rule by its number: the plugin's own, then those of the host. */
+static zf_group_decl_t group_of(uint32_t rule) {
+    return rule < ZF_RULE_CALLBACK
+               ? (zf_group_decl_t){sizeof(zf_group_decl_t), rule, NULL}
+               : (zf_group_decl_t){sizeof(zf_group_decl_t), ZF_RULE_CALLBACK, &own_rules[rule - ZF_RULE_CALLBACK]};
+}
+
+/* Loads into an instance of another rule, or other shapes of as many elements: nothing of it is taken. */
+static void try_other(storage_t *s, abi_rig_t *into, const char *what, int is_right) {
+    static uint64_t shown[ABI_RIG_PARAMS][ABI_RIG_MAX_ELEMS / 2];
+    zf_state_report_t r;
+    if (!abi_rig_start(into, ABI_BOUND))
+        return;
+    memcpy(shown, into->memory, sizeof shown);
+    for (uint32_t flags = 0; flags <= ZF_STATE_PARTIAL; flags += ZF_STATE_PARTIAL) {
+        zf_status_t st = load(s, into, flags, &r);
+        abi_check(into->probe, ABI_RULE_CHECKPOINT, st == (is_right ? ZF_OK : ZF_ERR_CHECKPOINT),
+                  "a load into an instance of %s returned %d: %.200s", what, st, st < 0 ? into->err.message : "");
+        abi_check(into->probe, ABI_RULE_CHECKPOINT, is_right || memcmp(shown, into->memory, sizeof shown) == 0,
+                  "a refused load into an instance of %s has written weights", what);
+    }
+    abi_rig_end(into);
+}
+
+static void probe_rules(abi_rig_t *rig) {
+    static abi_rig_t into;
+    zf_group_decl_t saved, loaded;
+    char what[64];
+    storage_t s;
+    for (uint32_t a = 0; a < N_RULES; a++) {
+        saved = group_of(a);
+        abi_rig_describe(rig, 1);
+        rig->group = &saved;
+        if (!start(&s, rig, "ruled") || !abi_rig_start(rig, ABI_ACTIVE) ||
+            !check(&s, save(&s, NULL) == ZF_OK, "a right save is refused", ZF_OK))
+            return;
+        abi_rig_end(rig);
+        for (uint32_t b = 0; b < N_RULES && abi_rig_open(&into, rig->probe, rig->probe->plugin); b++) {
+            loaded = group_of(b);
+            into.group = &loaded;
+            snprintf(what, sizeof what, "rule %u, saved with rule %u", b, a);
+            try_other(&s, &into, what, a == b);
+        }
+    }
+}
+
+static void probe_shapes(abi_rig_t *rig) {
+    static const int64_t shapes[][2] = {{6, 5}, {5, 6}, {30, 1}, {1, 30}, {6, 4}};
+    static abi_rig_t into;
+    storage_t s;
+    if (!start(&s, rig, "shaped") || !check(&s, save(&s, NULL) == ZF_OK, "a right save is refused", ZF_OK))
+        return;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes && abi_rig_open(&into, rig->probe, rig->probe->plugin); i++) {
+        memcpy(into.shapes[0], shapes[i], sizeof shapes[i]);
+        try_other(&s, &into, "other shapes", i == 0);
+    }
+}
+
 /* ---- damage ------------------------------------------------------------------------------------------------------ */
 
 static const char damage_config[] = "[zenflow]\nmode = exact\n[host]\nthreads = 1\n[log]\nlevel = error\n";
@@ -378,6 +449,8 @@ const abi_row_t abi_storage_rows[] = {{"a note that is cut", ABI_ACTIVE, 0, prob
                                       {"what lies beside", ABI_ACTIVE, 0, probe_place},
                                       {"a note of 64 KiB", ABI_ACTIVE, 0, probe_note},
                                       {"reports of checkpoints", ABI_ACTIVE, 0, probe_reports},
+                                      {"other rules", ABI_OPEN, 1, probe_rules},
+                                      {"other shapes", ABI_ACTIVE, 1, probe_shapes},
                                       {"gradients before a load", ABI_ACTIVE, 0, probe_gradients},
                                       {"damage in a large tensor", ABI_OPEN, 1, probe_damage},
                                       {"no directory", ABI_ACTIVE, 0, probe_no_directory},

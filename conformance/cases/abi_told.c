@@ -356,6 +356,157 @@ static void probe_records(abi_rig_t *rig) {
     check_times(rig, stats, wall_ms);
 }
 
+/* ---- text that is cut -------------------------------------------------------------------------------------------- */
+
+enum { NAME_NBYTES = 256, MOST_NAMED = 3 };
+
+static const abi_rig_t *named; /* whose log is read */
+
+/* Whole characters of UTF-8, and nothing else. */
+static int is_utf8(const char *text, size_t nbytes) {
+    for (size_t i = 0, n = 0; i < nbytes; i += n) {
+        unsigned char c = (unsigned char)text[i];
+        n = c < 0x80 ? 1 : c >= 0xC2 && c < 0xE0 ? 2 : c >= 0xE0 && c < 0xF0 ? 3 : c >= 0xF0 && c < 0xF5 ? 4 : 0;
+        if (n == 0 || n > nbytes - i)
+            return 0;
+        for (size_t k = 1; k < n; k++)
+            if ((text[i + k] & 0xC0) != 0x80)
+                return 0;
+    }
+    return 1;
+}
+
+static void on_named(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *msg,
+                     uint64_t len) {
+    (void)ctx, (void)level, (void)component, (void)file, (void)line;
+    abi_check(named->probe, ABI_RULE_MESSAGE, is_utf8(msg, (size_t)len), "a line of the log is not UTF-8: \"%.*s\"",
+              (int)len, msg);
+}
+
+/* Refused, in whole characters. */
+static void is_told(abi_rig_t *rig, const char *call, zf_status_t st) {
+    const char *text = rig->err.message;
+    abi_check(rig->probe, ABI_RULE_MESSAGE, st < 0, "%s with long names: returned %d", call, st);
+    abi_check(rig->probe, ABI_RULE_MESSAGE, st >= 0 || is_utf8(text, strlen(text)),
+              "%s with long names: the message is cut within a character: \"%s\"", call, text);
+}
+
+/* A letter, some bytes of one each, and characters of some bytes up to an end that depends on both. */
+static void make_name(char out[NAME_NBYTES], char first, int n_single, int width) {
+    static const char *const characters[] = {"\xc3\xa9", "\xe2\x82\xac", "\xf0\x9d\x84\x9e"};
+    size_t n = (size_t)snprintf(out, NAME_NBYTES, "%c%.*s", first, n_single, "....");
+    while (n + (size_t)width < NAME_NBYTES)
+        n += (size_t)snprintf(out + n, NAME_NBYTES - n, "%s", characters[width - 2]);
+}
+
+/* Of bind_params, into an instance that was created. */
+static void refuse_binding(abi_rig_t *rig) {
+    const uint64_t kept = rig->memory[1][0];
+    const char *name = rig->decls[2].name;
+    rig->decls[2].name = rig->decls[0].name;
+    is_told(rig, "bind_params of one name twice", abi_rig_bind(rig, NULL));
+    rig->decls[2].name = name;
+    rig->memory[1][0] = UINT64_MAX;
+    is_told(rig, "bind_params of a weight that is not finite", abi_rig_bind(rig, NULL));
+    rig->memory[1][0] = kept;
+    rig->tensors[1].dl.dtype.bits = 64;
+    is_told(rig, "bind_params of another data type", abi_rig_bind(rig, NULL));
+    rig->tensors[1].dl.dtype.bits = 16;
+}
+
+/* Of an instance that trains; the warning of a gradient that is missing, too. */
+static void refuse_calls(abi_rig_t *rig) {
+    zf_param_item_t item = {.struct_size = sizeof item, .id = rig->ids[0], .n_batches = 2};
+    const zf_export_item_t export = {.struct_size = sizeof export, .id = rig->ids[1], .dst = (float *)rig->memory};
+    is_told(rig, "params_changed",
+            ABI_CALL(rig, rig->table->params_changed(rig->instance, &item, 1, sizeof item, 0, &rig->err)));
+    is_told(rig, "export_params", abi_rig_export(rig, &export));
+    rig->grad_tensors[1].dl.ndim = 1;
+    is_told(rig, "grads_ready", abi_rig_deliver(rig, 0, ABI_RIG_TRAINED));
+    rig->grad_tensors[1].dl.ndim = 2;
+    zf_status_t st = abi_rig_step(rig, ABI_RIG_TRAINED - 2, NULL);
+    abi_rig_check(rig, ABI_RULE_VALID, st >= 0, "a step without two gradients", st);
+}
+
+/* Of checkpoints: at a place that is not there, of other names, of another rule. */
+static void refuse_checkpoints(abi_rig_t *rig, const char *name) {
+    static const zf_group_decl_t lion = {sizeof lion, ZF_RULE_LION, NULL};
+    static abi_rig_t other;
+    const zf_state_ext_t *ext = rig->table->get_extension(ZF_EXT_STATE);
+    char nowhere[4600], path[4600];
+    float out[30];
+    zf_state_args_t args = {.struct_size = sizeof args, .path = nowhere};
+    snprintf(nowhere, sizeof nowhere, "%s/%.200s/%s", rig->probe->scratch, name, name);
+    snprintf(path, sizeof path, "%s/named", rig->probe->scratch);
+    if (!ext)
+        return;
+    is_told(rig, "save", ABI_CALL(rig, ext->save(rig->instance, &args, NULL, &rig->err)));
+    is_told(rig, "load", ABI_CALL(rig, ext->load(rig->instance, &args, NULL, &rig->err)));
+    is_told(rig, "verify", ext->verify(&args, NULL, &rig->err));
+    args.path = path;
+    zf_status_t st = ABI_CALL(rig, ext->save(rig->instance, &args, NULL, &rig->err));
+    abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "save", st);
+    is_told(rig, "weights of another size", ext->weights(&args, rig->decls[0].name, out, 3, &rig->err));
+    is_told(rig, "weights of no parameter", ext->weights(&args, name + 1, out, 30, &rig->err));
+    for (int i = 0; i < 2 && abi_rig_open(&other, rig->probe, rig->probe->plugin); i++) {
+        for (int k = 0; k < MOST_NAMED; k++)
+            other.decls[k].name = rig->decls[k].name + (i == 0 && k == 1);
+        other.group = i ? &lion : NULL;
+        if (abi_rig_start(&other, ABI_BOUND))
+            is_told(&other, "a load of another model",
+                    ABI_CALL(&other, ext->load(other.instance, &args, NULL, &other.err)));
+        abi_rig_end(&other);
+    }
+}
+
+/* Of texts: a key, a value, a section, a file, an override. */
+static void refuse_texts(abi_rig_t *rig, const char *name) {
+    static const char *const forms[] = {"[zenflow]\n%s = 1\n", "[zenflow]\ntopk_ratio = %s\n", "[%s]\nx = 1\n",
+                                        "[zenflow]\ntopk_ratio = %s\nselect_strategy = %s\nmode = %s\n"};
+    const zf_config_ext_t *ext = rig->table->get_extension(ZF_EXT_CONFIG);
+    zf_instance_t *none = NULL;
+    char text[1000];
+    zf_create_args_t args = rig->create;
+    args.config_text = text;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        snprintf(text, sizeof text, forms[i], name, name + 1, name + 1);
+        args.config_text_nbytes = strlen(text);
+        is_told(rig, "create", ABI_CALL(rig, rig->table->create(&args, &none, &rig->err)));
+        if (ext)
+            is_told(rig, "check", ext->check(text, strlen(text), &name, 1, &rig->err));
+    }
+    args.config_text = NULL;
+    args.config_text_nbytes = 0;
+    args.config_path = name;
+    is_told(rig, "create from a file", ABI_CALL(rig, rig->table->create(&args, &none, &rig->err)));
+}
+
+/* Where a message ends depends on what stands before a name: names of characters of each width begin at each place. */
+static void probe_cut(abi_rig_t *rig) {
+    char names[MOST_NAMED][NAME_NBYTES];
+    named = rig;
+    for (int width = 2; width <= 4; width++)
+        for (int n_single = 0; n_single < width; n_single++) {
+            abi_rig_describe(rig, 1);
+            rig->host.table.log = on_named;
+            for (int i = 0; i < MOST_NAMED; i++) {
+                make_name(names[i], (char)('a' + i), n_single, width);
+                rig->decls[i].name = names[i];
+            }
+            refuse_texts(rig, names[0]);
+            if (!abi_rig_start(rig, ABI_CREATED))
+                return;
+            refuse_binding(rig);
+            zf_status_t st = abi_rig_bind(rig, NULL);
+            if (!abi_rig_check(rig, ABI_RULE_VALID, st == ZF_OK, "bind_params with long names", st) ||
+                !abi_rig_train(rig, 1, ABI_RULE_VALID))
+                return;
+            refuse_calls(rig);
+            refuse_checkpoints(rig, names[1]);
+            abi_rig_end(rig);
+        }
+}
+
 /* ---- the environment --------------------------------------------------------------------------------------------- */
 
 /* What libzfplugin says that it reads, and what launchers set. */
@@ -402,6 +553,7 @@ const abi_row_t abi_told_rows[] = {{"keys and their ranges", ABI_OPEN, 0, probe_
                                    {"digests", ABI_BOUND, 0, probe_digest},
                                    {"digest of 9 MiB", ABI_BOUND, 0, probe_large_digest},
                                    {"digests of several", ABI_BOUND, 0, probe_digests},
+                                   {"text that is cut", ABI_OPEN, 0, probe_cut},
                                    {"records of steps", ABI_BOUND, 0, probe_records},
                                    {"environment", ABI_NOTHING, 0, probe_environment},
                                    {NULL, ABI_NOTHING, 0, NULL}};
