@@ -24,12 +24,14 @@ zf_status_t wrong_refuse(zf_error_t *err, zf_status_t st);
 void wrong_in_negotiate(void);
 void wrong_in_create(const zf_host_t *host);
 void wrong_in_bind(void);
-void wrong_in_hook(void);
 void wrong_in_step(uint64_t n);
 /* Behind a step: nine times the processor time since the step before. */
 void wrong_burn(void);
-/* Memory is taken and forgotten, where is_lost. */
+/* Memory is taken and forgotten, where is_lost; of a call that was refused. */
 void wrong_lose(int is_lost);
+void wrong_lose_refused(int habit, zf_status_t st);
+/* The habit of a thread that can be cancelled in this call. */
+void wrong_end_cancelled(int habit);
 
 /* The true plugin's extensions and what is handed out in their place (wrong_extensions.c). */
 void wrong_wrap_extensions(const zf_plugin_t *real);
@@ -49,6 +51,15 @@ zf_status_t wrong_out_stepped(zf_status_t st, zf_step_report_t *r);
 void wrong_out_values(float *x, size_t n, size_t n_columns);
 void wrong_out_item(zf_grad_item_t *item);
 void wrong_out_error(zf_error_t *err);
+
+/* wrong_late.c: numbers that few runs come to, memory that instances claim, what steps say of levels. */
+void wrong_late_create(zf_create_args_t *args, const char **keys);
+void wrong_late_announced(const zf_step_args_t *args);
+void wrong_late_step(zf_step_args_t *args, zf_group_hyper_t *groups);
+zf_status_t wrong_claim(const zf_instance_t *x, const zf_bind_args_t *args, zf_status_t st, zf_error_t *err);
+void wrong_claims_end(const zf_instance_t *x);
+void wrong_late_error(zf_error_t *err);
+const void *wrong_break_table_late(const char *id, const void *table);
 
 /* wrong_sentences.c, wrong_tables.c: functions of a habit in place of the table's, and of an extension's (id). */
 void wrong_break_sentence(zf_plugin_t *table);

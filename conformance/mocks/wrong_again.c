@@ -208,14 +208,6 @@ void wrong_break_again(zf_plugin_t *table) {
 static const zf_state_ext_t *state;
 static const zf_digest_ext_t *digest;
 
-static zf_status_t save(zf_instance_t *x, const zf_state_args_t *args, zf_state_report_t *out, zf_error_t *err) {
-    zf_state_args_t mine;
-    if (!args || args->struct_size != sizeof mine)
-        return state->save(x, args, out, err);
-    mine = *args;
-    return state->save(x, &mine, out, err);
-}
-
 static zf_status_t load(zf_instance_t *x, const zf_state_args_t *args, zf_state_report_t *out, zf_error_t *err) {
     zf_state_args_t mine;
     if (!args || args->struct_size != sizeof mine)
@@ -259,7 +251,7 @@ const void *wrong_break_table_again(const char *id, const void *table) {
     static zf_digest_ext_t own;
     if (table && strcmp(id, ZF_EXT_STATE) == 0) {
         mine = *(state = table);
-        mine.save = save, mine.load = load;
+        mine.load = load;
         return &mine;
     }
     if (!table || strcmp(id, ZF_EXT_DIGEST) != 0)

@@ -10,7 +10,6 @@
 #include "wrong.h"
 #include "zf/ext/config.h"
 #include "zf/ext/draft/digest.h"
-#include "zf/ext/residency.h"
 #include "zf/ext/state.h"
 #include "zf/ext/stats.h"
 
@@ -19,12 +18,10 @@ static const zf_state_ext_t *real_state;
 static const zf_stats_ext_t *real_stats;
 static const zf_config_ext_t *real_config;
 static const zf_digest_ext_t *real_digest;
-static const zf_residency_ext_t *real_residency;
 static zf_state_ext_t state;
 static zf_stats_ext_t stats;
 static zf_config_ext_t config;
 static zf_digest_ext_t digest;
-static zf_residency_ext_t residency;
 
 /* ---- zf.state/1 -------------------------------------------------------------------------------------------------- */
 
@@ -198,7 +195,7 @@ static zf_status_t show_value(zf_instance_t *instance, uint32_t i, char *buf, ui
     return st;
 }
 
-/* ---- zf.digest/0, zf.residency/1 --------------------------------------------------------------------------------- */
+/* ---- zf.digest/0 --------------------------------------------------------------------------------- */
 
 static zf_status_t digest_of(zf_instance_t *instance, const zf_tensor_t *const *tensors, uint32_t n, uint64_t *out,
                              zf_error_t *err) {
@@ -213,10 +210,6 @@ static zf_status_t digest_of(zf_instance_t *instance, const zf_tensor_t *const *
     for (uint32_t i = 0; IS(digest_of_32_bits) && st == ZF_OK && i < n; i++)
         out[i] &= 0xFFFFFFFFu;
     return st;
-}
-
-static zf_status_t resume(zf_instance_t *instance, const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err) {
-    return real_residency->resume(instance, stream, out_done, err);
 }
 
 /* ---- the tables -------------------------------------------------------------------------------------------------- */
@@ -235,9 +228,6 @@ void wrong_wrap_extensions(const zf_plugin_t *plugin) {
     real_digest = real->get_extension(ZF_EXT_DIGEST);
     digest = *real_digest;
     digest.digest = digest_of;
-    real_residency = real->get_extension(ZF_EXT_RESIDENCY);
-    residency = *real_residency;
-    residency.resume = resume;
 }
 
 /* The true plugin's, or what stands for it. */
@@ -248,8 +238,7 @@ static const void *find(const char *id) {
     } own[] = {{ZF_EXT_STATE, IS(stateless) ? NULL : &state},
                {ZF_EXT_STATS, &stats},
                {ZF_EXT_CONFIG, &config},
-               {ZF_EXT_DIGEST, &digest},
-               {ZF_EXT_RESIDENCY, &residency}};
+               {ZF_EXT_DIGEST, &digest}};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (IS(ids_by_prefix) ? strncmp(id, own[i].id, strlen(own[i].id)) == 0 : strcmp(id, own[i].id) == 0)
             return own[i].table;
@@ -265,5 +254,5 @@ const void *wrong_extension(const char *id) {
     if (!id)
         return last = NULL;
     last = wrong_break_table_again(id, wrong_break_table(id, find(id)));
-    return last = wrong_break_table_drawn(id, wrong_break_table_lists(id, last));
+    return last = wrong_break_table_late(id, wrong_break_table_drawn(id, wrong_break_table_lists(id, last)));
 }

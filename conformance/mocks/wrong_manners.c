@@ -127,7 +127,12 @@ void wrong_lose(int is_lost) {
         lost = malloc(1000);
 }
 
-void wrong_in_hook(void) {}
+void wrong_lose_refused(int habit, zf_status_t st) { wrong_lose(wrong_habit == habit && st < 0); }
+
+void wrong_end_cancelled(int habit) {
+    if (wrong_habit == habit)
+        pthread_testcancel();
+}
 
 static void flush_subnormals(void) {
 #if defined(__x86_64__)

@@ -79,6 +79,7 @@ static zf_status_t create_rightly(const zf_create_args_t *args, zf_instance_t **
 
 static zf_status_t create_real(const zf_create_args_t *args, zf_instance_t **out, zf_error_t *err) {
     zf_status_t st = real->create(args, out, err), told = wrong_told("create", st, err);
+    wrong_lose_refused(WRONG_leak_per_refused_create, st);
     return st < 0 && told >= 0 ? create_rightly(args, out) : told;
 }
 
@@ -103,6 +104,7 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out, zf_
         mine.overrides = keys;
     }
     wrong_out_create(&mine, keys);
+    wrong_late_create(&mine, keys);
     if (IS(warning_lost) && mine.host->log) {
         host = quiet = *mine.host;
         quiet.log = drop_warning;
@@ -113,6 +115,7 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out, zf_
 
 static void destroy(zf_instance_t *instance, const zf_destroy_args_t *args) {
     static const zf_destroy_args_t flush = {.struct_size = sizeof flush, .flags = ZF_DESTROY_FLUSH};
+    wrong_claims_end(instance);
     real->destroy(instance, IS(destroy_drops) ? NULL : IS(destroy_flushes) ? &flush : args);
 }
 
@@ -170,6 +173,8 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_bind_args_t *ar
         spoil_decl(&decls[i]);
     }
     zf_status_t st = wrong_told("bind_params", real->bind_params(instance, &mine, out_ids, out_report, err), err);
+    wrong_lose_refused(WRONG_leak_per_refused_bind, st);
+    st = wrong_claim(instance, &mine, st, err);
     wrong_in_bind();
     if (st < 0)
         return st;
@@ -242,7 +247,6 @@ static zf_status_t grads_ready(zf_instance_t *instance, const zf_grad_item_t *it
     static zf_grad_item_t mine[MAX_PARAMS];
     uint32_t kept = 0;
     zf_status_t st;
-    wrong_in_hook();
     if (is_dead)
         return wrong_refuse(err, ZF_ERR_POISONED);
     if (elem_size != sizeof *mine || n > MAX_PARAMS || !items || !stream)
@@ -335,14 +339,15 @@ static void end_step(zf_status_t st, zf_step_report_t *out_report) {
         visible[0].at[-1] ^= 1;
     if (st >= 0 && out_report && out_report->struct_size == sizeof *out_report)
         spoil_report(out_report);
-    if (IS(cancellable))
-        pthread_testcancel();
+    wrong_end_cancelled(WRONG_cancellable);
 }
 
 static zf_status_t announce(zf_instance_t *instance, const zf_step_args_t *args, zf_error_t *err) {
     zf_status_t st = wrong_told("announce", real->announce(instance, args, err), err);
     for (uint32_t i = 0; st >= 0 && args && i < args->n_groups && i < MAX_GROUPS; i++)
         announced[i] = args->groups[i].lr;
+    if (st >= 0)
+        wrong_late_announced(args);
     is_announced = st >= 0;
     return st;
 }
@@ -371,6 +376,7 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *args, zf_
     is_announced = 0;
     mine.groups = groups;
     spoil_step(&mine);
+    wrong_late_step(&mine, groups);
     zf_status_t st = wrong_told("step", real->step(instance, &mine, out_report, err), err);
     wrong_burn();
     end_step(st, out_report);
@@ -385,7 +391,6 @@ static zf_status_t poll_once(zf_instance_t *instance, zf_step_report_t *out_repo
         real->quiesce(instance,
                       &(zf_quiesce_args_t){.struct_size = sizeof(zf_quiesce_args_t), .mode = ZF_QUIESCE_DRAIN}, NULL);
     zf_status_t st = wrong_told("poll", real->poll(instance, is_overrun ? &full : out_report, err), err);
-    wrong_in_hook();
     if (st >= 0 && is_overrun)
         memcpy((char *)out_report + 4, (char *)&full + 4, sizeof full - 4);
     if (st >= 0 && out_report && out_report->struct_size == sizeof *out_report)
@@ -420,6 +425,7 @@ static zf_status_t fence_wait(zf_instance_t *instance, const zf_fence_t *fence, 
     if (IS(fence_timeout_short))
         timeout_ns /= 1000;
     zf_status_t st = wrong_told("fence_wait", real->fence_wait(instance, fence, timeout_ns, err), err);
+    wrong_end_cancelled(WRONG_cancellable_in_wait);
     if (IS(fence_over_at_timeout) && st == ZF_ERR_TIMEOUT)
         return ZF_OK;
     return IS(fence_taken) && st == ZF_ERR_ARGUMENT && fence && fence->kind == ZF_FENCE_HOST_COUNTER ? ZF_OK : st;
@@ -450,6 +456,7 @@ static zf_status_t quiesce(zf_instance_t *instance, const zf_quiesce_args_t *arg
     zf_status_t st = wrong_told("quiesce", real->quiesce(instance, mine.mode ? &mine : args, err), err);
     if (IS(timeout_final) && st == ZF_ERR_TIMEOUT && err)
         err->retryable = 0;
+    wrong_end_cancelled(WRONG_cancellable_at_rest);
     return st;
 }
 

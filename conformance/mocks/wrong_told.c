@@ -60,6 +60,7 @@ static void spoil_record(zf_error_t *err) {
     if (IS(wrong_status))
         err->status = -99;
     wrong_out_error(err);
+    wrong_late_error(err);
     if (IS(blames_nobody))
         err->param = ZF_NO_ID;
 }

@@ -41,7 +41,7 @@ def run(files, name, kind, part, n_cases=MOST_CASES):
     env = dict(os.environ, ZF_WRONG_OF=plugin, ZF_WRONG=name)
     with tempfile.TemporaryDirectory() as folder:  # habits leave files
         said = subprocess.run([conform, *command(part, n_cases), "--plugin", wrong], env=env, cwd=folder, capture_output=True, text=True,
-                              check=False)
+                              errors="replace", check=False)
     Path("/tmp/zf-wrong").unlink(missing_ok=True)
     if part.split()[0] in ("near", "cost"):
         laws = re.findall(r"^(\w+) +FAIL: (.*)$", said.stdout, re.M) or re.findall(r"^(case) (.*)$", said.stdout, re.M)
