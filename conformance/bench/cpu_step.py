@@ -58,7 +58,9 @@ def optimizer(kind, params):
 
 
 def serve(kind, dtype, o):
-    """One arm: says its bytes per parameter, then for each line that comes the times of a step."""
+    """One arm: says its bytes per parameter, then for each line that comes the times of a step. What a library prints goes to stderr."""
+    said = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     import torch
     torch.set_num_threads(o.threads)
     torch.manual_seed(0)
@@ -75,11 +77,11 @@ def serve(kind, dtype, o):
     for _ in range(6):
         step()
     n = sum(p.numel() for p in params)
-    print((resident_nbytes() - before) / n, flush=True)
+    print((resident_nbytes() - before) / n, file=said, flush=True)
     for _ in sys.stdin:
         wall, cpu = time.perf_counter(), time.process_time()
         step()
-        print((time.perf_counter() - wall) / n * 1e9, (time.process_time() - cpu) / n * 1e9, flush=True)
+        print((time.perf_counter() - wall) / n * 1e9, (time.process_time() - cpu) / n * 1e9, file=said, flush=True)
 
 
 class Arm:
