@@ -57,16 +57,11 @@ static void take_image(void *ctx, int32_t level, const char *component, const ch
 }
 
 json_t *zf_ask_image(const zf_plugin_t *zf, int device) {
-    static const char config[] = "[log]\nlevel = info\n";
     char image[IMAGE_NBYTES] = "";
     zf_error_t err = {.struct_size = sizeof err};
     zf_host_t host = {.struct_size = sizeof host, .name = "zf", .version = "1", .ctx = image, .log = take_image};
-    zf_create_args_t args = {.struct_size = sizeof args,
-                             .host = &host,
-                             .config_text = config,
-                             .config_text_nbytes = sizeof config - 1,
-                             .device_type = ZF_DEVICE_CUDA,
-                             .device_id = device};
+    zf_create_args_t args = {
+        .struct_size = sizeof args, .host = &host, .device_type = ZF_DEVICE_CUDA, .device_id = device};
     zf_instance_t *inst = NULL;
     if (zf->create(&args, &inst, &err) < 0)
         return json_pack("{s:b, s:s}", "is_taken", 0, "kernels", err.message);

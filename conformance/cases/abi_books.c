@@ -234,11 +234,11 @@ static void check_overrides(abi_rig_t *rig) {
     enum { N = 20 };
     const char *overrides[N] = {"zenflow.update_interval=3", "zenflow.topk_ratio=0.25"};
     for (int i = 2; i < N; i++)
-        overrides[i] = i < N - 1 ? "log.level=error" : "zenflow.select_interval=7";
+        overrides[i] = i < N - 1 ? "host.deadline_ms=60000" : "zenflow.select_interval=7";
     rig->create.overrides = overrides;
     rig->create.n_overrides = N;
     if (abi_rig_start(rig, ABI_CREATED) && shows(rig, "update_interval", "3") && shows(rig, "topk_ratio", "0.25") &&
-        shows(rig, "level", "error"))
+        shows(rig, "deadline_ms", "60000"))
         shows(rig, "select_interval", "7");
 }
 
@@ -250,29 +250,6 @@ static void probe_overrides(abi_rig_t *rig) {
 }
 
 /* ---- the log ----------------------------------------------------------------------------------------------------- */
-
-static unsigned n_unasked;
-
-static void on_unasked(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *msg,
-                       uint64_t len) {
-    (void)ctx, (void)component, (void)file, (void)line, (void)msg, (void)len;
-    n_unasked += level > ZF_LOG_ERROR;
-}
-
-/* A life with a missing gradient, which is warned of where that is asked for. */
-static void probe_level(abi_rig_t *rig) {
-    static const char *const overrides[] = {"log.level=error"};
-    rig->create.overrides = overrides;
-    rig->create.n_overrides = 1;
-    rig->host.table.log = on_unasked;
-    if (!abi_rig_start(rig, ABI_ACTIVE))
-        return;
-    zf_status_t st = abi_rig_step(rig, ABI_RIG_TRAINED - 1, NULL);
-    abi_rig_check(rig, ABI_RULE_VALID, st >= 0, "a step without a gradient", st);
-    abi_rig_end(rig);
-    abi_check(rig->probe, ABI_RULE_BOOKS, n_unasked == 0, "with level = error %u messages of other levels are logged",
-              n_unasked);
-}
 
 static unsigned n_warned;
 static const char *warned_word;
@@ -435,6 +412,5 @@ const abi_row_t abi_books_rows[] = {{"counters of a run", ABI_OPEN, 1, probe_run
                                     {"effective configuration", ABI_OPEN, 1, probe_config},
                                     {"overrides", ABI_OPEN, 1, probe_overrides},
                                     {"warnings", ABI_OPEN, 1, probe_warnings},
-                                    {"level of the log", ABI_OPEN, 1, probe_level},
                                     {"counters", ABI_ACTIVE, 0, probe_counters},
                                     {NULL, ABI_OPEN, 0, NULL}};

@@ -54,7 +54,7 @@ static const char *draw_config(drawn_t *d) {
     snprintf(text, sizeof text,
              "[zenflow]\nmode = windows\ntopk_ratio = %.17g\nselect_interval = %u\nupdate_interval = %u\n"
              "full_warm_up_rounds = %u\npublish_lag = 0\npredict = %s\non_overwrite = ask\n[host]\nthreads = 1\n"
-             "moments_dtype = %s\n[log]\nlevel = error\n",
+             "moments_dtype = %s\n",
              topk, d->config.select_interval, s, warm_up, predicts ? "auto" : "off", moments[kind]);
     return text;
 }

@@ -14,7 +14,7 @@
 
 static const char plain_config[] =
     "[zenflow]\ntopk_ratio = 0.3\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = off\n"
-    "[host]\nthreads = 1\n[log]\nlevel = error\n";
+    "[host]\nthreads = 1\n";
 static const double max_unplanned_nbytes = 12e6, descriptor_nbytes = 2e3, stack_nbytes = 8.5e6; /* of each thread */
 
 typedef struct extent {
@@ -184,14 +184,14 @@ static void probe_large(abi_rig_t *rig) {
 
 /* Numbers of elements beyond what fp32 counts. */
 static void probe_huge(abi_rig_t *rig) {
-    static const char exact[] = "[zenflow]\nmode = exact\n[log]\nlevel = error\n";
+    static const char exact[] = "[zenflow]\nmode = exact\n";
     run(rig,
         (extent_t){
             .what = "a parameter of 4099 x 4099", .config = exact, .n_params = 1, .n_steps = 2, .shape = {4099, 4099}});
 }
 
 static void probe_carried(abi_rig_t *rig) {
-    static const char exact[] = "[zenflow]\nmode = exact\n[log]\nlevel = error\n";
+    static const char exact[] = "[zenflow]\nmode = exact\n";
     static const char *const whats[] = {"memory that carries", "memory that carries, updates beside the host"};
     for (int i = 0; i < 2; i++)
         run(rig, (extent_t){.what = whats[i],

@@ -289,7 +289,7 @@ static void probe_shapes(abi_rig_t *rig) {
 
 /* ---- damage ------------------------------------------------------------------------------------------------------ */
 
-static const char damage_config[] = "[zenflow]\nmode = exact\n[host]\nthreads = 1\n[log]\nlevel = error\n";
+static const char damage_config[] = "[zenflow]\nmode = exact\n[host]\nthreads = 1\n";
 
 /* The largest file; -1: there is none. */
 static int open_largest(const char *path, off_t *out_nbytes) {

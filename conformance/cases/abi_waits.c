@@ -12,7 +12,7 @@
 #include "abi_probes.h"
 #include "harness/clock.h"
 
-static const char config[] = "[zenflow]\nmode = exact\n[host]\nthreads = 1\n[log]\nlevel = error\n";
+static const char config[] = "[zenflow]\nmode = exact\n[host]\nthreads = 1\n";
 static const uint64_t patience_ns = 4000000000u, short_ns = 40000000u;
 /* 34 s: of 32 bits nothing is left, of the milliseconds' nanoseconds a quarter of one. */
 static const uint64_t long_ns = UINT64_C(1) << 35;

@@ -123,7 +123,7 @@ static void run_held(abi_rig_t *rig) {
                              .shape = {2, N_ELEMS / 2},
                              .dtype = zf_dtype_float32(),
                              .config = "[zenflow]\nmode = windows\nupdate_interval = 1\npublish_lag = 0\n"
-                                       "topk_ratio = 0\npredict = off\non_overwrite = ask\n[log]\nlevel = error\n",
+                                       "topk_ratio = 0\npredict = off\non_overwrite = ask\n",
                              .does_not_clip = 1,
                              .cannot_fetch = 1};
     if (!open_rig(rig, &spec, &h.rig))
@@ -173,8 +173,7 @@ static char *audit_of(abi_rig_t *rig, const audited_t *a, const char *moments) {
     static rig_t r;
     char path[64] = "/tmp/zf-conform-audit-XXXXXX", config[300], *text = calloc(1, 1 << 20);
     int fd = mkstemp(path);
-    snprintf(config, sizeof config, "[host]\nmoments_dtype = %s\n[audit]\nfile = %s every 1\n[log]\nlevel = error\n",
-             moments, path);
+    snprintf(config, sizeof config, "[host]\nmoments_dtype = %s\n[audit]\nfile = %s every 1\n", moments, path);
     const rig_spec_t spec = {.n_tensors = N_AUDITED,
                              .ndim = 2,
                              .shape = {ROWS, COLS},

@@ -307,7 +307,7 @@ static void write_config(zx_case_t *c) {
              "[zenflow]\ntopk_ratio = %.17g\nselect_strategy = %s\nselect_interval = %s\n%s"
              "full_warm_up_rounds = %u\n%s\non_overwrite = %s\n%s%s[device]\nstate_mib = %s\n"
              "[host]\nmoments_dtype = %s\n%sdeadline_ms = "
-             "90000\n[log]\nlevel = error\n",
+             "90000\n",
              g->topk_ratio, strategies[g->strategy], interval, windows, g->warm_up, lag, on_overwrite, mode, predict,
              state, moments[g->moments], threads);
     write_audit(c);

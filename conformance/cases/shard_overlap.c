@@ -133,7 +133,7 @@ static void run(const zf_loader_t *loader, const setting_t *setting, int is_inst
                                  .cannot_fetch = setting->cannot_fetch};
     fetcher_t host;
     snprintf(config, sizeof config,
-             "[host]\nthreads = 1\n[log]\nlevel = error\n[shard]\nstage = %d\nbucket_bytes = 1\n"
+             "[host]\nthreads = 1\n[shard]\nstage = %d\nbucket_bytes = 1\n"
              "[zenflow]\nfull_warm_up_rounds = 1\n%s",
              setting->shards_params ? 3 : 1, setting->config);
     mirror.table = (zf_collectives_ext_t){.struct_size = sizeof mirror.table,

@@ -42,8 +42,8 @@ const void *wrong_extension(const char *id);
 const char *wrong_save_order(void);
 void wrong_save_finish(const char *path, const char *beside);
 
-/* wrong_outside.c: arguments on their way in (keys: room for overrides), and what comes back. */
-void wrong_out_create(zf_create_args_t *args, const char **keys);
+/* wrong_outside.c: arguments on their way in, and what comes back. */
+void wrong_out_create(zf_create_args_t *args);
 void wrong_out_hyper(zf_group_hyper_t *h, uint64_t n);
 void wrong_out_loaded(uint64_t step);
 void wrong_out_step(zf_step_args_t *a);

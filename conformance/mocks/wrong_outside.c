@@ -6,17 +6,11 @@
 
 #include "wrong.h"
 
-void wrong_out_create(zf_create_args_t *args, const char **keys) {
+void wrong_out_create(zf_create_args_t *args) {
     if (IS(last_override_lost) && args->n_overrides > 1)
         args->n_overrides--;
     if (IS(fetch_assumed))
         args->flags |= ZF_CREATE_CAP_FETCH;
-    if (IS(debug_always) && args->n_overrides < 30) {
-        if (args->n_overrides)
-            memcpy(keys, args->overrides, args->n_overrides * sizeof *keys);
-        keys[args->n_overrides++] = "log.level=debug";
-        args->overrides = keys;
-    }
 }
 
 static void cap_hyper(zf_group_hyper_t *h) {

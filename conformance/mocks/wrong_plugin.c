@@ -103,7 +103,7 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out, zf_
         keys[mine.n_overrides++] = forced;
         mine.overrides = keys;
     }
-    wrong_out_create(&mine, keys);
+    wrong_out_create(&mine);
     wrong_late_create(&mine, keys);
     if (IS(warning_lost) && mine.host->log) {
         host = quiet = *mine.host;

@@ -42,8 +42,6 @@ static const zfi_choice_t moments[] = {{"float32", ZFI_MOMENTS_F32},
                                        {"int8", ZFI_MOMENTS_INT8},
                                        {"int8_bfloat16", ZFI_MOMENTS_INT8_BF16},
                                        {NULL, 0}};
-static const zfi_choice_t levels[] = {
-    {"error", ZF_LOG_ERROR}, {"warn", ZF_LOG_WARN}, {"info", ZF_LOG_INFO}, {"debug", ZF_LOG_DEBUG}, {NULL, 0}};
 
 #define MEMBER(m) offsetof(zfi_config_t, m), sizeof(((zfi_config_t *)0)->m)
 
@@ -142,8 +140,6 @@ static const zfi_key_t keys[] = {
      "float32 | bfloat16 | bfloat16_stochastic | int8 | int8_bfloat16", "float32",
      "How moments lie in memory, rounded once per window: in 4 bytes, 2, or 1.03 (int8_bfloat16: m in 1.03, v in 2). "
      "8 bits are for large matrices in host memory; the rest stays float32."},
-    {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, levels, "error | warn | info | debug", "info",
-     "Least important message that goes to the host's log."},
     {"trace", "file", ZFI_KEY_TEXT, MEMBER(trace_text), 0, 0, NULL,
      "none | PATH | PATH steps N | PATH steps FIRST..LAST, up to 191 bytes", "none",
      "What each thread and stream did and waited for, and when, is written there as a timeline for Perfetto or "
@@ -241,7 +237,7 @@ int zfi_section_is_known(const char *name) {
 }
 
 int zfi_key_is_free(const char *section, const char *name) {
-    static const char *const sections[] = {"shard", "log", "trace", "audit"};
+    static const char *const sections[] = {"shard", "trace", "audit"};
     static const char *const of_host[] = {"threads", "memory_limit_mib", "early_mib", "deadline_ms"};
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
         if (strcmp(section, sections[i]) == 0)

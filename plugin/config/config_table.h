@@ -9,7 +9,7 @@
 
 #include "config/settings.h"
 
-enum { ZFI_N_KEYS = 21 };
+enum { ZFI_N_KEYS = 20 };
 
 typedef enum { ZFI_KEY_REAL, ZFI_KEY_INT, ZFI_KEY_CHOICE, ZFI_KEY_TEXT } zfi_key_type_t;
 

@@ -51,8 +51,6 @@ typedef struct zfi_config {
     uint32_t early_mib;        /* 0..2^30 or auto, default auto: room for early replays */
     uint32_t deadline_ms;      /* 100..86400000, default 120000: every wait */
     int32_t moments;           /* zfi_moments_t, default float32: how m and v lie in host memory */
-    /* [log] */
-    int32_t level; /* error | warn | info | debug -> ZF_LOG_..., default info */
     /* [trace] */
     char trace_text[ZFI_TEXT_NBYTES]; /* text, default none, which is kept as empty; of it follow: */
     char trace_file[ZFI_TEXT_NBYTES]; /* empty: nothing is traced */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/reduce_bind.c - do all ranks bind the same? (contract in reduce.h)
  *
- * What must be equal is written as a text: a line per key of the configuration, but nearly all of [host], [log],
+ * What must be equal is written as a text: a line per key of the configuration, but nearly all of [host],
  * [trace] and [audit], one for what create was given, one per parameter. First the ranks compare their number and one
  * digest of the text. Only if it differs, they look for the first line that does, by halves, and exchange that. */
 #include <inttypes.h>
@@ -41,7 +41,7 @@ typedef struct comparison {
 static int is_own(const zf_config_key_t *key) {
     if (strcmp(key->section, "host") == 0)
         return strcmp(key->key, "moments_dtype") != 0;
-    return strcmp(key->section, "log") == 0 || strcmp(key->section, "trace") == 0 || strcmp(key->section, "audit") == 0;
+    return strcmp(key->section, "trace") == 0 || strcmp(key->section, "audit") == 0;
 }
 
 /* Writes the settings that a rank trains with: the keys, and what create was given. */

@@ -14,7 +14,7 @@ void zfi_log_at(const zfi_engine_t *engine, int32_t level, const char *component
                 const char *format, ...) {
     char text[512];
     va_list args;
-    if (!engine->host->log || level > engine->config.level)
+    if (!engine->host->log)
         return;
     va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);

@@ -13,10 +13,10 @@ enum { N = 2, STEPS = 12, N_ELEMS = 96 * 40 };
 static const zt_shape_t shape = {.rows = 96, .cols = 40, .flags = ZF_PARAM_AVERAGE};
 static const char *const configs[] = {"[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 2\nfull_warm_up_rounds = "
                                       "1\nselect_interval = 3\n[host]\nthreads = 1\n"
-                                      "[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n",
+                                      "[shard]\nbucket_bytes = 1000\n",
                                       "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 2\nfull_warm_up_rounds = "
                                       "1\nselect_interval = 3\n[host]\nthreads = 1\n"
-                                      "[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\nstage = 1\n"};
+                                      "[shard]\nbucket_bytes = 1000\nstage = 1\n"};
 
 static zf_mpi_t *mpi;
 

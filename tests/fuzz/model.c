@@ -60,7 +60,7 @@ void fuzz_model_start(fuzz_model_t *model, uint32_t config) {
         .struct_size = sizeof args, .host = &host, .config_text = text, .device_type = ZF_DEVICE_CPU};
     *model = (fuzz_model_t){.zf = fuzz_plugin()};
     model->state = model->zf->get_extension(ZF_EXT_STATE);
-    snprintf(text, sizeof text, "[zenflow]\n%s\n[host]\nthreads=1\n[log]\nlevel=error\n", configs[config]);
+    snprintf(text, sizeof text, "[zenflow]\n%s\n[host]\nthreads=1\n", configs[config]);
     FUZZ_CHECK(model->zf->create(&args, &model->instance, &err) == ZF_OK, "%s", err.message);
     for (int i = 0; i < 12; i++)
         model->matrix[i] = (float)(i - 5) / 8;

@@ -15,14 +15,14 @@ CONFIG = {
     "all-keys": "[zenflow]\ntopk_ratio = 0.25\nselect_strategy = step\nselect_interval = auto\n"
                 "update_interval = 8\nfull_warm_up_rounds = 20\npublish_lag = 0\n"
                 "mode = windows\npredict = auto\n[host]\nthreads = 3\nmemory_limit_mib = 4096\n"
-                "deadline_ms = 5000\nmoments_dtype = bfloat16\n[log]\nlevel = warn\n",
+                "deadline_ms = 5000\nmoments_dtype = bfloat16\n[shard]\nstage = 1\n",
     "auto": "# comment\n[zenflow]\ntopk_ratio=.5 ; comment\nupdate_interval=auto\nselect_strategy=auto\n"
             "select_interval=auto\n",
     "mean": "[zenflow]\nmode = mean\npredict = auto\n",
     "gone": "[zenflow]\r\ndeferred = moments\r\naccumulate_on = device\r\n[host]\r\nmoments_dtype = bfloat16_stochastic\r\n",
     "wrong": "[zenflow]\ntopk_ratio = 2\nupdate_intervall = 4\nupdate_interval = 4\nupdate_interval = 5\n[nonsense]\na = b\n"
              "lr = 0.1\n[shard]\nx\n",
-    "overrides": "[host]\nthreads = 0\n\0zenflow.update_interval=2\0host.threads=7\0log.level=debug\0zenflow.predict=off",
+    "overrides": "[host]\nthreads = 0\n\0zenflow.update_interval=2\0host.threads=7\0shard.stage=1\0zenflow.predict=off",
     "numbers": "[zenflow]\ntopk_ratio = 1e-3\nselect_strategy = auto\n[host]\nmemory_limit_mib = 1099511627776\n"
                "deadline_ms = 86400000\n[trace]\nfile = a steps 7..9\n[audit]\nfile = a every 7\n",
     "long": f"[trace]\nfile = {'a' * 191}\n[audit]\nfile = {'b' * 64} every 2\n",

@@ -48,8 +48,7 @@ zt_state_mode_t zt_state_mode = {.host = ""};
 
 void zt_state_open_copy(zt_rig_t *rig, const char *zenflow, int is_garbage) {
     char config[1024];
-    snprintf(config, sizeof config, "[zenflow]\n%s\n[host]\nthreads = 2\n%s\n[log]\nlevel = error\n", zenflow,
-             zt_state_mode.host);
+    snprintf(config, sizeof config, "[zenflow]\n%s\n[host]\nthreads = 2\n%s\n", zenflow, zt_state_mode.host);
     zt_rig_start(rig, zt_state_shapes, zt_n_state_shapes);
     zt_rig_use_rule(rig, zt_state_mode.rule, zt_state_mode.callback);
     for (uint32_t i = 0; i < rig->n_params && is_garbage; i++)

@@ -13,8 +13,8 @@ enum { N_PARAMS = 12, N_RANKS = 2, STEPS = 5 };
 /* Every parameter is a bucket; every step publishes, so that plain AdamW is seen. */
 static const char stage_2[] =
     "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 1\nfull_warm_up_rounds = 1\n"
-    "publish_lag = 0\npredict = off\non_overwrite = ask\n[host]\nthreads = 1\ndeadline_ms = 20000\n[log]\n"
-    "level = error\n[shard]\nstage = 2\nbucket_bytes = 1000\n";
+    "publish_lag = 0\npredict = off\non_overwrite = ask\n[host]\nthreads = 1\ndeadline_ms = 20000\n"
+    "[shard]\nstage = 2\nbucket_bytes = 1000\n";
 
 typedef struct job {
     ZT_JOB;

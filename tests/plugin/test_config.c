@@ -52,7 +52,7 @@ ZT_TEST(whole_file) {
                        "  topk_ratio = 2.5e-1 ; why\r\n\tselect_strategy=step\r\n select_interval : 32\n"
                        "update_interval = +8\nfull_warm_up_rounds=1\nmode = mean\n"
                        "publish_lag=0\n[host]\nthreads=3\n"
-                       "memory_limit_mib=1099511627776\ndeadline_ms=100\n[log] # ok\nlevel=debug";
+                       "memory_limit_mib=1099511627776\ndeadline_ms=100\n[shard] # ok\nstage=2";
     ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
     ck_assert(config.topk_ratio == 0.25);
     ck_assert_uint_eq(config.select_interval, 32);
@@ -61,7 +61,7 @@ ZT_TEST(whole_file) {
     ck_assert_uint_eq(config.publish_lag, 0);
     ck_assert_uint_eq(config.threads, 3);
     ck_assert_uint_eq(config.memory_limit_mib, (uint64_t)1 << 40);
-    ck_assert_int_eq(config.level, ZF_LOG_DEBUG);
+    ck_assert_uint_eq(config.stage, 2);
 }
 
 /* As it is read it is printed, but for what is another name of the same. */
@@ -185,12 +185,12 @@ ZT_TEST(prediction) {
 }
 
 ZT_TEST(overrides) {
-    const char *const list[] = {"zenflow.topk_ratio=0.5", "zenflow.topk_ratio = 0.25 ", "log.level=warn"};
+    const char *const list[] = {"zenflow.topk_ratio=0.5", "zenflow.topk_ratio = 0.25 ", "shard.stage=2"};
     if (parse_override("[zenflow]\nupdate_interval=2\n", "zenflow.update_interval=3") != ZF_OK)
         ck_abort_msg("%s", err.message);
     ck_assert_uint_eq(config.update_interval, 3);
     ck_assert_int_eq(zfi_config_parse(NULL, 0, NULL, list + 2, 1, &config, NULL), ZF_OK);
-    ck_assert_int_eq(config.level, ZF_LOG_WARN);
+    ck_assert_uint_eq(config.stage, 2);
     ck_assert_int_eq(zfi_config_parse(NULL, 0, NULL, list, 1, &config, NULL), ZF_OK);
     ck_assert(config.topk_ratio == 0.5);
     ck_assert_int_eq(zfi_config_parse(NULL, 0, NULL, list, 2, &config, NULL), ZF_OK);
@@ -222,7 +222,7 @@ static const struct {
     {"[zenflow]\n = 0.1\n", "zf.ini:2: no key before '='"},
     {"[zenflow\ntopk_ratio=7\n", "zf.ini:1: no ']'"},
     {"[zenflow] topk_ratio=0.1\n", "zf.ini:1: text after ']'"},
-    {"[zenflow]\npublish_lag=1\n[log]\nlevel=info\n[zenflow]\npublish_lag=1\n",
+    {"[zenflow]\npublish_lag=1\n[host]\nthreads=1\n[zenflow]\npublish_lag=1\n",
      "zf.ini:6: [zenflow] publish_lag is given again, first in line 2"},
     {"[zenflow]\n  publish_lag = 1\n  publish_lag = 1\n", "zf.ini:3: [zenflow] publish_lag is given again"},
     {"[zenflow]\nmode = exact\nupdate_interval = 2\n", ":3: [zenflow] mode = exact sets update_interval = 1"},
@@ -241,7 +241,7 @@ static const struct {
 ZT_TEST(what_is_wrong) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         refused(wrong[i].text, wrong[i].part);
-    refused("[zenflw]\na=1\nb=2\n[log]\nlevel=loud\n", "level = \"loud\"");
+    refused("[zenflw]\na=1\nb=2\n[shard]\nstage=loud\n", "stage = \"loud\"");
     ck_assert(strstr(err.message, "zf.ini:2") == NULL);
     refused("[zenflow]\ntopk_ratio\npublish_lag\n", "zf.ini:2: neither [section], key = value nor a comment");
     ck_assert(strstr(err.message, "zf.ini:3: neither") != NULL);
@@ -289,8 +289,8 @@ ZT_TEST(a_long_name_of_the_text) {
     memset(where, 'w', sizeof where);
     where[sizeof where - 1] = '\0';
     err.struct_size = sizeof err;
-    ck_assert_int_eq(zfi_config_parse("[log]\nlevel=x\n", 14, where, NULL, 0, &config, &err), ZF_ERR_CONFIG);
-    ck_assert(strstr(err.message, "level = \"x\"") != NULL);
+    ck_assert_int_eq(zfi_config_parse("[shard]\nstage=x\n", 16, where, NULL, 0, &config, &err), ZF_ERR_CONFIG);
+    ck_assert(strstr(err.message, "stage = \"x\"") != NULL);
     for (uint32_t i = 0; i < zfi_config_n_keys(); i++) { /* whatever is said of a key, it begins with the place */
         zf_config_key_t key = {.struct_size = sizeof key};
         char text[512];
@@ -342,12 +342,12 @@ ZT_WRAP(ssize_t, read, int fd, void *buf, size_t nbytes) {
 
 ZT_TEST(a_file_in_pieces) {
     const char *path = zt_path("zf.ini");
-    zt_write("zf.ini", "[log]\nlevel = warn\n", 19);
+    zt_write("zf.ini", "[shard]\nstage = 2\n", 18);
     is_in_pieces = 1;
     ck_assert_msg(parse_file(path) == ZF_OK, "%s", err.message);
     is_in_pieces = 0;
-    ck_assert_int_eq(config.level, ZF_LOG_WARN);
-    ck_assert_uint_eq(given, 19);
+    ck_assert_uint_eq(config.stage, 2);
+    ck_assert_uint_eq(given, 18);
 }
 
 ZT_TEST(files) {
@@ -357,11 +357,11 @@ ZT_TEST(files) {
     zt_refused(&err, parse_file(zt_dir()), ZF_ERR_CONFIG, "not a regular file");
     ck_assert_int_eq(parse_file(""), ZF_ERR_CONFIG);
     ck_assert_int_eq(parse_file(NULL), ZF_ERR_CONFIG);
-    zt_write("zf.ini", "[log]\nlevel = warn\n", 19);
+    zt_write("zf.ini", "[shard]\nstage = 2\n", 18);
     ck_assert_int_eq(parse_file(path), ZF_OK);
-    ck_assert_int_eq(config.level, ZF_LOG_WARN);
-    zt_write("zf.ini", "[log]\nlevel = wrn\n", 18);
-    zt_refused(&err, parse_file(path), ZF_ERR_CONFIG, "zf.ini:2: [log] level");
+    ck_assert_uint_eq(config.stage, 2);
+    zt_write("zf.ini", "[shard]\nstage = 9\n", 18);
+    zt_refused(&err, parse_file(path), ZF_ERR_CONFIG, "zf.ini:2: [shard] stage");
     char *big = calloc(1, ((size_t)1 << 20) + 1);
     ck_assert_ptr_nonnull(big);
     zt_write("zf.ini", big, ((size_t)1 << 20) + 1);

@@ -119,7 +119,7 @@ static void draw_split(uint64_t number, split_t *out) {
         snprintf(window, sizeof window, "update_interval = %u\npublish_lag = %d\n", out->interval, !draw(&at, 3));
     snprintf(out->config, sizeof out->config,
              "[zenflow]\nmode = %s\ntopk_ratio = %s\nfull_warm_up_rounds = 2\n%s[device]\nstate_mib = %s\n"
-             "[host]\nthreads = 1\nmoments_dtype = %s\n[log]\nlevel = error\n[shard]\nstage = %u\n%s",
+             "[host]\nthreads = 1\nmoments_dtype = %s\n[shard]\nstage = %u\n%s",
              mode, ratios[draw(&at, 4)], window, state, out->is_bf16 ? "bfloat16" : "float32", out->stage,
              draw(&at, 2) ? "bucket_bytes = 20000\n" : "");
 }
@@ -257,8 +257,7 @@ ZT_TEST(experts_are_cut_over_ranks_of_their_own) {
                          .has_experts = 1};
         uint64_t n_owned = 0, n_expert = elems_of(&split.shapes[0]), n_other = elems_of(&split.shapes[1]);
         snprintf(split.config, sizeof split.config,
-                 "[zenflow]\nmode = windows\n[host]\nthreads = 1\n[log]\nlevel = error\n[shard]\nstage = %u\n",
-                 (unsigned)stage);
+                 "[zenflow]\nmode = windows\n[host]\nthreads = 1\n[shard]\nstage = %u\n", (unsigned)stage);
         zt_jobs_start(&ranks, RANKS, jobs, sizeof *jobs, &(job_t){.split = &split});
         for (uint32_t r = 0; r < RANKS; r++)
             ranks.ranks[r].flags = stage == 3 ? SHARDS : 0;
@@ -303,7 +302,7 @@ ZT_TEST(exchanges_take_a_number_of_buckets) {
 }
 
 static zf_plan_t plan_within(const zt_rig_t *rig, uint64_t limit_mib, char config[128]) {
-    snprintf(config, 128, "[host]\nmemory_limit_mib = %llu\n[log]\nlevel = error\n", (unsigned long long)limit_mib);
+    snprintf(config, 128, "[host]\nmemory_limit_mib = %llu\n", (unsigned long long)limit_mib);
     return zt_rig_plan(rig, config, 0, 0, 1);
 }
 

@@ -17,12 +17,12 @@
 enum { N_PARAMS = 3, N_MOST = 10, N_RANKS = 2, MOST = 4, NORM = 1, SECOND = 2, STEPS = 6 };
 
 #define COMMON                                                                                                         \
-    "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 2\nfull_warm_up_rounds = 1\npredict = off\n[log]\nlevel = error\n" \
+    "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 2\nfull_warm_up_rounds = 1\npredict = off\n"                       \
     "[host]\nthreads = 1\ndeadline_ms = 3000\n"
 static const char plain[] = COMMON, stage_1[] = COMMON "[shard]\nstage = 1\n";
 static const char auto_strategy[] =
     "[zenflow]\nselect_strategy = auto\nupdate_interval = 2\n[host]\ndeadline_ms = 3000\n"
-    "[log]\nlevel = error\n";
+    "";
 
 typedef struct job {
     ZT_JOB;

@@ -243,7 +243,7 @@ ZT_TEST(ranges_in_place_of_a_whole) {
  * been copied down. Where a rank lacked a gradient, its sums did not land in memory of their own. */
 ZT_TEST(gradients_of_ranks) {
     same_whether_held_or_not(2, &(course_t){.config = WINDOWS "topk_ratio = 0\npredict = off\n[host]\nthreads = 1\n"
-                                                              "[log]\nlevel = error\n",
+                                                              "",
                                             .n_steps = 16,
                                             .has_gap = 1,
                                             .held_down = 4});
@@ -253,7 +253,7 @@ ZT_TEST(gradients_of_ranks) {
  * the last choice all the same. */
 ZT_TEST(lists_of_selected_channels) {
     same_whether_held_or_not(2, &(course_t){.config = WINDOWS "topk_ratio = 0.25\nselect_interval = 4\npredict = off\n"
-                                                              "[host]\nthreads = 1\n[log]\nlevel = error\n[shard]\n"
+                                                              "[host]\nthreads = 1\n[shard]\n"
                                                               "stage = 1\nbucket_bytes = 64\n",
                                             .n_steps = 8,
                                             .is_one_idle = 1});

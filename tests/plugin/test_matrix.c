@@ -494,8 +494,7 @@ static void check_ranks(uint32_t n, const job_t *as) {
     zt_jobs_end(&ranks);
 }
 
-#define ON_RANKS(stage)                                                                                                \
-    EXACT "deadline_ms = 60000\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\nstage = " stage "\n"
+#define ON_RANKS(stage) EXACT "deadline_ms = 60000\n[shard]\nbucket_bytes = 1000\nstage = " stage "\n"
 
 /* The bits of one rank, each matrix by one of them; where the host fetches, too (stage 2). Audited alike, resumed by
  * fewer; also with momentum in 16 bits. */

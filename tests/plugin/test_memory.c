@@ -145,9 +145,7 @@ ZT_WRAP(zf_status_t, zfi_ranks_plan, zfi_ranks_t *ranks, zf_error_t *err) {
 static zf_status_t bind_among_ranks(zt_ranks_t *ranks, zt_job_t *job, uint64_t limit_mib) {
     static char config[160];
     snprintf(config, sizeof config,
-             "[host]\nmemory_limit_mib = %" PRIu64
-             "\nthreads = 1\nearly_mib = 0\n[log]\nlevel = error\n[shard]\nstage = 1\n",
-             limit_mib);
+             "[host]\nmemory_limit_mib = %" PRIu64 "\nthreads = 1\nearly_mib = 0\n[shard]\nstage = 1\n", limit_mib);
     zt_jobs_start(ranks, 16, job, sizeof *job, &(zt_job_t){.config = config});
     n_mapped = 0;
     (void)zt_job_open(job, shapes, N_SHAPES);

@@ -3,7 +3,8 @@
  * time: the call says so, what was there before is whole, and the instance goes on or is poisoned and can be destroyed.
  * After the first steps there is none that could.
  *
- * The linker gives the plugin's calls of the C library to the __wrap_ functions below. So the sweep runs under AddressSanitizer too, which finds what a failed call forgets to free. */
+ * The linker gives the plugin's calls of the C library to the __wrap_ functions below. So the sweep runs under
+ * AddressSanitizer too, which finds what a failed call forgets to free. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -78,7 +79,7 @@ enum { STRIDE = 3 };
 
 static const char config[] = "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2";
 static const char whole[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\n"
-                            "full_warm_up_rounds = 2\n[host]\nthreads = 2\n[log]\nlevel = error\n";
+                            "full_warm_up_rounds = 2\n[host]\nthreads = 2\n";
 static zt_rig_t rig, reference;
 static const zf_state_ext_t *state;
 static char path[128];
@@ -90,7 +91,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static void open_small(zt_rig_t *of, const char *zenflow) {
     char text[512];
-    snprintf(text, sizeof text, "[zenflow]\n%s\n[host]\nthreads = 2\n[log]\nlevel = error\n", zenflow);
+    snprintf(text, sizeof text, "[zenflow]\n%s\n[host]\nthreads = 2\n", zenflow);
     zt_rig_make(of, shapes, N_SHAPES, text, 0);
     state = zt_state(of);
 }
@@ -118,9 +119,7 @@ static void end_as_reference(uint64_t first, uint64_t second, const char *when) 
     zt_rig_end(&rig);
 }
 
-static void start(void) {
-    snprintf(path, sizeof path, "%s/ckpt", zt_dir());
-}
+static void start(void) { snprintf(path, sizeof path, "%s/ckpt", zt_dir()); }
 
 static void nothing(void) {}
 

@@ -22,14 +22,14 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes, MOST = 4, STEPS = 9 };
 
 static const char config[] =
     "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = off\n"
-    "[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n"
+    "[host]\nthreads = 2\ndeadline_ms = 60000\n"
     "[shard]\nbucket_bytes = 1000\n";
 static const char sharded[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\n"
-                              "select_interval = 3\npredict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\n"
-                              "level = error\n[shard]\nstage = 1\nbucket_bytes = 1000\n";
+                              "select_interval = 3\npredict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n"
+                              "[shard]\nstage = 1\nbucket_bytes = 1000\n";
 #define IMPATIENT(stage)                                                                                               \
     "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n"                                   \
-    "deadline_ms = 800\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\nstage = " stage "\n"
+    "deadline_ms = 800\n[shard]\nbucket_bytes = 1000\nstage = " stage "\n"
 
 typedef struct job {
     ZT_JOB;
@@ -217,7 +217,7 @@ static void *run_held_job(void *raw) {
 ZT_TEST(what_is_fetched_leaves_edits_alone) {
     static const char holds[] =
         "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 1\npublish_lag = 0\nfull_warm_up_rounds = 2\n"
-        "on_overwrite = ask\n[host]\nthreads = 1\n[log]\nlevel = error\n[shard]\nstage = 1\n";
+        "on_overwrite = ask\n[host]\nthreads = 1\n[shard]\nstage = 1\n";
     run_alike(run_held_job, 2, &(job_t){.config = holds});
     zt_jobs_end(&ranks);
 }
@@ -297,7 +297,7 @@ static void *run_shorter_job(void *raw) {
 ZT_TEST(other_declarations_are_named) {
     static const char other[] =
         "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 3\npredict = off\n"
-        "[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n"
+        "[host]\nthreads = 2\ndeadline_ms = 60000\n"
         "[shard]\nbucket_bytes = 1000\n";
     const job_t usual = {.config = config};
     differ(run_job, 3, &usual, &(job_t){.config = other},

@@ -105,7 +105,7 @@ static void check_bytes(uint32_t n_ranks) {
 
 #define CONFIG(bucket_bytes, more)                                                                                     \
     "[zenflow]\ntopk_ratio = 0.125\nupdate_interval = 4\nfull_warm_up_rounds = 1\nselect_interval = 100\n"             \
-    "predict = off\n[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\n"                         \
+    "predict = off\n[host]\nthreads = 1\ndeadline_ms = 60000\n[shard]\n"                                               \
     "bucket_bytes = " bucket_bytes "\n" more "\n"
 
 /* Blocks of half a parameter and of a 36th; buckets of one parameter and of all. */

@@ -16,7 +16,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes, N_RANKS = 2, STEPS = 9 };
 
 #define WINDOWS                                                                                                        \
     "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\nselect_interval = 3\npredict = off\n"  \
-    "[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n"
+    "[host]\nthreads = 1\ndeadline_ms = 60000\n[shard]\nbucket_bytes = 1000\n"
 static const char whole[] = WINDOWS, sharded[] = WINDOWS "stage = 1\n";
 
 typedef struct member {

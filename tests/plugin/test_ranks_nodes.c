@@ -63,8 +63,8 @@ static void *run_job(void *raw) {
 }
 
 #define CONFIG(stage, transport)                                                                                       \
-    "[host]\nthreads = 1\ndeadline_ms = 30000\n[log]\nlevel = error\n[shard]\nstage = " stage                          \
-    "\nbucket_bytes = 1\ntransport = " transport "\n"
+    "[host]\nthreads = 1\ndeadline_ms = 30000\n[shard]\nstage = " stage "\nbucket_bytes = 1\ntransport = " transport   \
+    "\n"
 
 /* Every rank shows AdamW of the sums. */
 static void train(const char *config, uint32_t n, uint32_t node_ranks, int is_dealt) {

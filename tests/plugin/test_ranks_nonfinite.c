@@ -96,7 +96,7 @@ static void expect(const char *config, uint32_t n, const job_t *as) {
 }
 
 #define CONFIG(mode, more)                                                                                             \
-    "[zenflow]\nmode = " mode "\n[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\n"            \
+    "[zenflow]\nmode = " mode "\n[host]\nthreads = 1\ndeadline_ms = 60000\n[shard]\n"                                  \
     "bucket_bytes = 1000\n" more "\n"
 #define WINDOWS "windows\nupdate_interval = 2\nfull_warm_up_rounds = 1"
 static const char *const configs[] = {CONFIG("exact", "stage = 0"),

@@ -27,7 +27,7 @@ enum { N_STATE_BYTES = 12 * (24 * 40 + 17 + 30 * 20 + 5 * 7 + 1) }; /* w, m, v: 
 
 #define WITHIN(ms)                                                                                                     \
     "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\nselect_interval = 3\n"                 \
-    "predict = off\n[host]\nthreads = 2\ndeadline_ms = " ms "\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n"
+    "predict = off\n[host]\nthreads = 2\ndeadline_ms = " ms "\n[shard]\nbucket_bytes = 1000\n"
 #define COMMON WITHIN("60000")
 #define IN_BF16 "[host]\nmoments_dtype = bfloat16\n"
 static const char replicated[] = COMMON, sharded[] = COMMON "stage = 1\n";

@@ -23,8 +23,8 @@ enum { FLAGS = ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS };
 /* Every parameter is a bucket, but for the last one, a vector, which is resident; every step publishes, so that plain
  * AdamW is seen. */
 static const char stage_3[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 1\nfull_warm_up_rounds = 2\n"
-                              "publish_lag = 0\npredict = off\n[host]\nthreads = 1\ndeadline_ms = 20000\n[log]\n"
-                              "level = error\n[shard]\nstage = 3\nbucket_bytes = 1000\n";
+                              "publish_lag = 0\npredict = off\n[host]\nthreads = 1\ndeadline_ms = 20000\n"
+                              "[shard]\nstage = 3\nbucket_bytes = 1000\n";
 
 typedef struct job {
     ZT_JOB;

@@ -60,7 +60,7 @@ static void check_line(void *ctx, int32_t level, const char *component, const ch
 
 ZT_TEST(log_lines_are_text) {
     static const zf_host_t host = {.struct_size = sizeof host, .log = check_line};
-    zfi_engine_t engine = {.host = &host, .config = {.level = ZF_LOG_INFO}};
+    zfi_engine_t engine = {.host = &host};
     char name[600] = "";
     for (size_t i = 0; i < 150; i++)
         memcpy(name + 3 * i, "\xe2\x82\xac", 4);

@@ -27,7 +27,7 @@ def optimizers(p):
         from torchao.optim import AdamW8bit
         yield "torchao AdamW8bit", p, AdamW8bit([p]), lambda o: o.state[p]["exp_avg_sq"].dequantize()
     for moments in ("float32", "bfloat16_stochastic", "int8_bfloat16", "int8"):
-        yield f"ZenFlow {moments}", p, zfplugin.torch.ZenFlow([("p", p)], config={"host": {"moments_dtype": moments}, "log": {"level": "error"}}), \
+        yield f"ZenFlow {moments}", p, zfplugin.torch.ZenFlow([("p", p)], config={"host": {"moments_dtype": moments}}), \
             lambda o: o.state[p]["exp_avg_sq"]
 
 

@@ -52,7 +52,7 @@ class HuggingFace(TorchTest):
     def test_a_run_that_goes_on_says_so_in_one_line(self):
         """In the log, or where nobody has set up logging to stderr; with what torch's optimizer would hold, and what the plugin does."""
         with tempfile.TemporaryDirectory() as out:
-            _, opt, trainer = self.make(out, lambda model: self.zenflow(model, config=config(FEW, {"log.level": "info"})), save_steps=4, save_strategy="steps")
+            _, opt, trainer = self.make(out, lambda model: self.zenflow(model, config=config(FEW)), save_steps=4, save_strategy="steps")
             with self.assertLogs("zfplugin", logging.INFO) as said:
                 trainer.train()
             n_mib = sum(8 * p.numel() for p in trainer.model.parameters()) / 2**20

@@ -115,7 +115,7 @@ class Training(InstanceTest):
 
     def test_what_bind_says_adds_up(self):
         """The parts of what host memory holds per parameter; and on a CPU there is no device."""
-        opt = zfplugin.Instance({"log.level": "info"})
+        opt = zfplugin.Instance()
         self.addCleanup(opt.close)
         with self.assertLogs("zfplugin", logging.INFO) as said:
             opt.bind([zfplugin.Param("w", array.array("f", bytes(4 << 20)))])
@@ -206,7 +206,7 @@ class Training(InstanceTest):
         log.addHandler(Interrupts())
         first, second = floats(1, 2), floats(1, 2)
         self.addCleanup(log.handlers.clear)
-        opt = zfplugin.Instance({"log.level": "info"}, log=log)
+        opt = zfplugin.Instance(log=log)
         self.addCleanup(opt.close)
         with self.assertRaises(KeyboardInterrupt):
             opt.bind([zfplugin.Param("a", first)])
@@ -214,7 +214,7 @@ class Training(InstanceTest):
         self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
         self.addCleanup(signal.signal, signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGINT, lambda *_: came.append("handled"))  # a program's own: behind the call, once
-        again = zfplugin.Instance({"log.level": "info"}, log=log)
+        again = zfplugin.Instance(log=log)
         self.addCleanup(again.close)
         again.bind([zfplugin.Param("b", second)])
         self.assertEqual(came[-1], "handled")

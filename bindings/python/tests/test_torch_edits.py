@@ -42,7 +42,7 @@ class SwappedOutAndBack(EditTest):
 
     def check(self, swap, n_steps=23, **kwargs):
         ours, theirs, opt, reference = self.pair(**kwargs)
-        with self.assertNoLogs("zfplugin", logging.INFO):
+        with self.unbound(), self.assertNoLogs("zfplugin", logging.INFO):
             for i in range(n_steps):
                 drawn_step(theirs, reference, i)
                 drawn_step(ours, opt, i)

@@ -38,7 +38,7 @@ class Added(RebindTest):
     def test_in_mid_window(self):
         ours, theirs, opt, reference = self.pair(config=config(FEW))
         self.train_with_noise(ours[0], theirs[0], opt, reference, range(30))
-        with self.messages(logging.INFO) as caught:
+        with self.unbound(), self.messages(logging.INFO) as caught:
             self.add(ours, theirs, opt, reference)
             self.train_with_noise(ours, theirs, opt, reference, range(30, 60))
         self.assertEqual(len(caught.output), 1)  # what binding wrote is nobody's edit
@@ -125,7 +125,7 @@ class Unfrozen(RebindTest):
         opt = self.zenflow(model)
         plain_step(model, opt, 0)
         model[2].weight.requires_grad_(True)
-        with self.messages(logging.INFO) as caught:
+        with self.unbound(), self.messages(logging.INFO) as caught:
             train(model, opt, range(1, 4))
         self.assertEqual(len(caught.output), 1)
         self.assertIn('"2.weight"', caught.output[0])

@@ -103,7 +103,7 @@ class Followed(TorchTest):
 
         for model, optimizer in ((ours, opt), (theirs, reference)):
             plain_step(model, optimizer, 30)
-        with self.assertNoLogs("zfplugin", logging.INFO):
+        with self.unbound(), self.assertNoLogs("zfplugin", logging.INFO):
             for i, write in enumerate((in_place, by_data, by_numpy, in_a_hook) * 2):
                 for model, optimizer in ((ours, opt), (theirs, reference)):
                     write(model)

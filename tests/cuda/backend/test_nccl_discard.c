@@ -114,7 +114,7 @@ static void flush_in_vain(job_t *job) {
 
 #define CONFIG(bucket_bytes)                                                                                           \
     "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = off\n[host]\nthreads = 1\n"  \
-    "memory_limit_mib = 2000\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\nstage = 1\ntransport = nccl\n"       \
+    "memory_limit_mib = 2000\ndeadline_ms = 60000\n[shard]\nstage = 1\ntransport = nccl\n"                             \
     "bucket_bytes = " bucket_bytes "\n"
 
 static void *run_job(void *raw) {

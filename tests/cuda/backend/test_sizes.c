@@ -190,7 +190,7 @@ static void train(zt_rig_t *rig, uint32_t n, int32_t device, uint64_t hashes[N_S
 static void begin(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n, const char *more, int32_t device) {
     char config[1024];
     snprintf(config, sizeof config,
-             "[zenflow]\ntopk_ratio = 0.2\nfull_warm_up_rounds = 2\n%s[host]\nthreads = 1\n[log]\nlevel = error\n"
+             "[zenflow]\ntopk_ratio = 0.2\nfull_warm_up_rounds = 2\n%s[host]\nthreads = 1\n"
              "[audit]\nfile = %s/%s every 1\n",
              more, zt_dir(), device == ZF_DEVICE_CUDA ? "cuda" : "cpu");
     open_rig(rig, shapes, n, config, device, 0);

@@ -242,8 +242,7 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
                     self._instance.close()  # one instance at a time exchanges over them
                 self._exchange(self._make_instance(place=place))
             self._binding = self._make_binding(self._instance, self.param_groups, self._names)
-            if self.config()["log.level"] in ("info", "debug"):
-                self.log.info("%s", self.holdings())
+            self.log.info("%s", self.holdings())
 
     def _take_successors(self):
         """Before anything is bound: parameters that the model has by now in place of those it had (a resized embedding, a new
