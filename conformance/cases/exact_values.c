@@ -110,7 +110,7 @@ void *zx_case_grad(zx_case_t *c, const zx_param_t *p) {
         else if (p->grad_style == ZX_TINY_GRADS)
             g *= salt % 2 ? (zx_chance(&c->rng, 50) ? 0x1p-126f : 0x1p-120f) /* denormals; */
                           : (zx_chance(&c->rng, 50) ? 0x1p-60f : 0x1p-54f);  /* or squares about the least for fp32 */
-        if (p->mask)
+        if (p->mask && !c->ranks) /* whose sums are to be exact */
             g = masked(p, i, g);
         if (zx_idles(c, ZX_ZEROS))
             g = 0.0f;
