@@ -276,6 +276,41 @@ static void write_audit(zx_case_t *c) {
                  c->audit_every);
 }
 
+/* A line as somebody else may write it. */
+static char *put_line(zx_rng_t *r, char *out, const char *line, size_t nbytes) {
+    static const char *const betweens[] = {"", "\n", "; topk_ratio = 7\n", "  \t\r\n", "# [zenflw]\n"},
+                             *const signs[] = {"=", " = ", "\t=  "};
+    const char *sign = memchr(line, '=', nbytes);
+    size_t n = sign ? (size_t)(sign - line - 1) : nbytes;
+    out += sprintf(out, "%s%s", zx_chance(r, 30) ? betweens[zx_below(r, 5)] : "", zx_chance(r, 20) ? "  " : "");
+    out += sprintf(out, "%.*s", (int)n, line);
+    if (sign)
+        out += sprintf(out, "%s%.*s", signs[zx_below(r, 3)], (int)(nbytes - n - 3), sign + 2);
+    return out + sprintf(out, "%s", zx_chance(r, 20) ? " \r\n" : "\n");
+}
+
+/* The same text with blanks, comments and other ends of lines, its sections in another order. Drawn apart. */
+static void decorate(zx_case_t *c) {
+    enum { STREAM = 8000, MOST_SECTIONS = 8 };
+    zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + STREAM, c->index + (c->n_params ? 1000003 : 0));
+    char was[sizeof c->config_text], *out = c->config_text;
+    uint32_t starts[MOST_SECTIONS], n = 0;
+    if (!c->is_alone || getenv("ZF_AUDIT_DIR") || !zx_chance(&r, 25))
+        return;
+    memcpy(was, c->config_text, sizeof was);
+    for (const char *at = was; at && n < MOST_SECTIONS; at = strstr(at + 1, "\n["))
+        starts[n++] = (uint32_t)(at - was) + (at > was);
+    zx_shuffle(&r, starts, n);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *line = was + starts[i], *end;
+        do {
+            end = strchr(line, '\n');
+            out = put_line(&r, out, line, (size_t)(end - line));
+            line = end + 1;
+        } while (*line && *line != '[');
+    }
+}
+
 static void write_config(zx_case_t *c) {
     static const char *const strategies[] = {"step", "epoch", "auto"};
     const zo_config_t *g = &c->config;
@@ -311,6 +346,7 @@ static void write_config(zx_case_t *c) {
              g->topk_ratio, strategies[g->strategy], interval, windows, g->warm_up, lag, on_overwrite, mode, predict,
              state, moments[g->moments], threads);
     write_audit(c);
+    decorate(c);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
@@ -529,7 +565,7 @@ static int differs(const zo_config_t *a, const zo_config_t *b) {
 static void change_one_key(zx_case_t *c) {
     enum { N_KEYS = 8 };
     zo_config_t *g = &c->config;
-    uint32_t key = zx_below(&c->rng, N_KEYS);
+    uint32_t key = zx_chance(&c->rng, 30) ? N_KEYS - 1 : zx_below(&c->rng, N_KEYS); /* another number of cohorts */
 
     if (is_all_resident(g) && key != 7)
         key = 0;

@@ -79,7 +79,7 @@ typedef struct zx_case {
     uint32_t idle_span;
     uint32_t audit_every; /* 0: no step is audited */
     char audit_path[64];
-    char config_text[1400];
+    char config_text[3000];
     zx_mode_t mode;
     int has_whole; /* groups whose rule takes whole matrices: then these */
     zf_matrix_rules_t whole;

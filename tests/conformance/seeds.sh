@@ -23,7 +23,7 @@ done <<END
 --seed,3882164193,--law,4,--only,28,--isa,generic,--threads,3,--times,5 a close that waits for the one before while early replays exchange places
 --seed,6202,--law,3,--only,1333 an accepted edit, saved with no window open and loaded in a new process
 --seed,6201,--law,3,--only,1589 an accepted edit, saved where all is resident
---seed,1,--law,5,--only,146,--isa,avx512 a question about what is held, while the memory is released
+--seed,1,--law,5,--only,186 a question about what is held, while the memory is released
 END
 seed=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 echo "seed $seed, $cases cases"
