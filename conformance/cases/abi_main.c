@@ -34,9 +34,9 @@ static const zc_option_t table[] = {
               "full (default), or core: what right calls rely on, of any vendor's plugin, in float32",
               .choices = "full core"),
     ZC_OPTION("only", ZC_TEXT, AT(only), "NAME",
-              "these probes alone: elf, entry, slots, cases, training, hosts, matrices, books, extent, state, order, "
+              "these probes alone: elf, entry, slots, cases, training, hosts, matrices, books, extent, order, "
               "storage, "
-              "drawn, written, told, "
+              "drawn, written, told, keys, "
               "waits, growth, calls, isolation, manners, life"),
     ZC_OPTION("help", ZC_SWITCH, AT(is_help), NULL, "this text"),
 };
@@ -67,12 +67,12 @@ static const part_t parts[] = {{"entry", abi_entry_rows, NULL, 1},
                                {"books", abi_books_rows, NULL, 0},
                                {"extent", abi_extent_rows, NULL, 0},
                                {"isolation", abi_isolation_rows, NULL, 1},
-                               {"state", abi_state_rows, NULL, 0},
                                {"order", abi_order_rows, NULL, 0},
                                {"storage", abi_storage_rows, NULL, 0},
                                {"drawn", abi_drawn_rows, NULL, 0},
                                {"written", abi_written_rows, NULL, 0},
                                {"told", abi_told_rows, NULL, 0},
+                               {"keys", abi_keys_rows, NULL, 0},
                                {"waits", abi_waits_rows, NULL, 0},
                                {"growth", abi_growth_rows, NULL, 1},
                                {"calls", abi_calls_rows, NULL, 0},

@@ -19,10 +19,10 @@ extern const abi_row_t abi_matrix_rows[];    /* zf.matrix/0 */
 extern const abi_row_t abi_books_rows[];     /* what the plugin says against what the host counts */
 extern const abi_row_t abi_extent_rows[];    /* large models and long runs against AdamW */
 extern const abi_row_t abi_isolation_rows[]; /* proof 7 */
-extern const abi_row_t abi_state_rows[];     /* checkpoints */
 extern const abi_row_t abi_order_rows[];     /* system calls of a save */
 extern const abi_row_t abi_drawn_rows[];     /* sizes of extent, with settings that are drawn, against the oracle */
 extern const abi_row_t abi_written_rows[];   /* edits that are held, audited steps */
+extern const abi_row_t abi_keys_rows[];      /* what a key does beside the schedule */
 extern const abi_row_t abi_told_rows[];      /* keys, ids, digests, records, environment */
 extern const abi_row_t abi_storage_rows[];   /* notes, reports, damage and errors of a checkpoint */
 extern const abi_row_t abi_waits_rows[];     /* what waits, while an update does not end */

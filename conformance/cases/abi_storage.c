@@ -137,6 +137,22 @@ static uint64_t nbytes_in(const char *path) {
     return n;
 }
 
+/* The bits that export_params gives, which are those that FLUSH leaves, are those of the checkpoint. */
+static void check_weights(storage_t *s) {
+    const zf_state_args_t args = {.struct_size = sizeof args, .path = s->path};
+    float mine[30], theirs[30] = {0};
+    const zf_export_item_t item = {
+        .struct_size = sizeof item, .id = s->rig->ids[0], .dst = mine, .dst_nbytes = sizeof mine};
+    zf_status_t st = abi_rig_export(s->rig, &item);
+    check(s, st == ZF_OK, "a right export is refused", st);
+    st = s->ext->weights(&args, "a.weight", theirs, 30, &s->rig->err);
+    check(s, st == ZF_OK && memcmp(mine, theirs, sizeof mine) == 0, "weights and export_params give different bits",
+          st);
+    st = abi_rig_quiesce(s->rig, ZF_QUIESCE_FLUSH);
+    check(s, st == ZF_OK && memcmp(mine, s->rig->memory[0], sizeof mine) == 0, "export_params is not what FLUSH leaves",
+          st);
+}
+
 /* Without an instance: what is there, and no parameter of another size. */
 static void check_outside(storage_t *s) {
     const zf_state_args_t args = {.struct_size = sizeof args, .path = s->path};
@@ -157,7 +173,7 @@ static void check_outside(storage_t *s) {
     }
 }
 
-/* Of a checkpoint that lacks the first parameter, and has another. */
+/* Of a checkpoint that lacks the first parameter, and has another; into an instance that has trained longer. */
 static void check_partial(storage_t *s) {
     static abi_rig_t other;
     zf_state_report_t r;
@@ -166,13 +182,22 @@ static void check_partial(storage_t *s) {
     other.decls[0].name = "another.weight";
     if (!abi_rig_start(&other, ABI_BOUND))
         return;
+    if (!abi_rig_train(&other, s->rig->n_steps + 4, ABI_RULE_VALID))
+        return;
+    zf_status_t st = abi_rig_quiesce(&other, ZF_QUIESCE_FLUSH);
+    abi_rig_check(&other, ABI_RULE_VALID, st == ZF_OK, "quiesce(FLUSH)", st);
     float *own = (float *)(void *)other.memory[0], kept = own[3];
-    zf_status_t st = load(s, &other, 0, &r);
+    st = load(s, &other, 0, &r);
     check(s, st == ZF_ERR_CHECKPOINT, "a checkpoint of other parameters is loaded without PARTIAL", st);
     st = load(s, &other, ZF_STATE_PARTIAL, &r);
     check(s, st == ZF_OK && r.n_params == ABI_RIG_TRAINED - 1 && r.n_missing == 1 && r.n_extra == 1,
           "the report of a load with PARTIAL counts other parameters", st);
     check(s, own[3] == kept, "a parameter that the checkpoint lacks was written", st);
+    zf_step_report_t report;
+    abi_rig_set_gradients(&other);
+    st = abi_rig_step(&other, ABI_RIG_TRAINED, &report);
+    check(s, st >= 0 && report.submitted_step == other.n_steps,
+          "of an instance that has trained longer the steps count on from the checkpoint's, with PARTIAL", st);
     abi_rig_end(&other);
 }
 
@@ -195,6 +220,7 @@ static void probe_reports(abi_rig_t *rig) {
         check(&s, memcmp(fresh.memory, rig->memory, sizeof fresh.memory) == 0, "a load shows other weights", st);
         abi_rig_end(&fresh);
     }
+    check_weights(&s);
     check_outside(&s);
     check_partial(&s);
 }

@@ -166,31 +166,40 @@ static void probe_ids(abi_rig_t *rig) {
 /* ---- digests ----------------------------------------------------------------------------------------------------- */
 
 /* Of every single element that changes the digest changes; over some hundred changes each bit of it does. */
-static void probe_digest(abi_rig_t *rig) {
-    enum { N_ELEMS = 256 };
-    const zf_digest_ext_t *ext = rig->table->get_extension(ZF_EXT_DIGEST);
-    static uint32_t memory[N_ELEMS];
-    const int64_t shape[] = {N_ELEMS};
+static void check_digest(abi_rig_t *rig, const zf_digest_ext_t *ext, zf_dtype_t dtype, int64_t n_elems) {
+    static uint32_t memory[256];
+    const int64_t shape[] = {n_elems};
+    const uint32_t size = dtype.bits / 8u;
     zf_tensor_t tensor;
     const zf_tensor_t *list[] = {&tensor};
     uint64_t first, now, moved = 0;
+    memset(memory, 0, sizeof memory);
+    zf_tensor_contiguous(memory, dtype, 1, shape, &tensor);
+    zf_status_t st = ABI_CALL(rig, ext->digest(rig->instance, list, 1, &first, &rig->err));
+    abi_rig_check(rig, ABI_RULE_DIGEST, st == ZF_OK, "digest", st);
+    for (uint32_t i = 0; i < n_elems && st == ZF_OK; i++) {
+        uint8_t *at = (uint8_t *)memory + i * size + i / 8 % size;
+        *at ^= (uint8_t)(1u << i % 8);
+        st = ABI_CALL(rig, ext->digest(rig->instance, list, 1, &now, &rig->err));
+        abi_check(rig->probe, ABI_RULE_DIGEST, now != first,
+                  "a change of element %u of %lld of %u bits keeps the digest", i, (long long)n_elems,
+                  (unsigned)dtype.bits);
+        moved |= now ^ first;
+        *at ^= (uint8_t)(1u << i % 8);
+    }
+    abi_check(rig->probe, ABI_RULE_DIGEST, moved == UINT64_MAX, "bits 0x%016llx of a digest do not move",
+              (unsigned long long)~moved);
+}
+
+static void probe_digest(abi_rig_t *rig) {
+    const zf_digest_ext_t *ext = rig->table->get_extension(ZF_EXT_DIGEST);
     if (!ext) {
         abi_skip(rig->probe, ABI_RULE_DIGEST, "no extension " ZF_EXT_DIGEST);
         return;
     }
-    zf_tensor_contiguous(memory, zf_dtype_float32(), 1, shape, &tensor);
-    zf_status_t st = ABI_CALL(rig, ext->digest(rig->instance, list, 1, &first, &rig->err));
-    abi_rig_check(rig, ABI_RULE_DIGEST, st == ZF_OK, "digest", st);
-    for (uint32_t i = 0; i < N_ELEMS && st == ZF_OK; i++) {
-        memory[i] ^= 1u << i % 32;
-        st = ABI_CALL(rig, ext->digest(rig->instance, list, 1, &now, &rig->err));
-        abi_check(rig->probe, ABI_RULE_DIGEST, now != first, "a change of element %u of %d keeps the digest", i,
-                  N_ELEMS);
-        moved |= now ^ first;
-        memory[i] ^= 1u << i % 32;
-    }
-    abi_check(rig->probe, ABI_RULE_DIGEST, moved == UINT64_MAX, "bits 0x%016llx of a digest do not move",
-              (unsigned long long)~moved);
+    check_digest(rig, ext, zf_dtype_float32(), 256);
+    check_digest(rig, ext, zf_dtype_bfloat16(), 255);
+    check_digest(rig, ext, zf_dtype_float16(), 129);
 }
 
 /* A change anywhere in a large one is seen. */

@@ -12,7 +12,8 @@
 #include "abi_probes.h"
 #include "harness/clock.h"
 
-static const char config[] = "[zenflow]\nmode = exact\n[host]\nthreads = 1\n";
+static const char config[] = "[zenflow]\nmode = exact\n[host]\nthreads = 1\n",
+                  with_deadline[] = "[zenflow]\nmode = exact\n[host]\nthreads = 1\ndeadline_ms = 300\n";
 static const uint64_t patience_ns = 4000000000u, short_ns = 40000000u;
 /* 34 s: of 32 bits nothing is left, of the milliseconds' nanoseconds a quarter of one. */
 static const uint64_t long_ns = UINT64_C(1) << 35;
@@ -155,7 +156,7 @@ static int poll_at_once(abi_rig_t *rig) {
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
-static int bind(abi_rig_t *rig) {
+static int bind(abi_rig_t *rig, const char *text) {
     static zf_rule_callback_t callback = {.struct_size = sizeof callback, .name = "stopped", .update = update};
     static zf_group_decl_t group = {.struct_size = sizeof group, .rule = ZF_RULE_CALLBACK, .callback = &callback};
     const zf_bind_args_t args = {.struct_size = sizeof args,
@@ -165,8 +166,8 @@ static int bind(abi_rig_t *rig) {
                                  .groups = &group,
                                  .n_groups = 1,
                                  .group_size = sizeof group};
-    rig->create.config_text = config;
-    rig->create.config_text_nbytes = strlen(config);
+    rig->create.config_text = text;
+    rig->create.config_text_nbytes = strlen(text);
     rig->create.flags |= ZF_CREATE_CAP_FETCH;
     zf_status_t st = abi_rig_create(rig);
     if (st >= 0)
@@ -202,18 +203,35 @@ static void look(abi_rig_t *rig) {
         check_weights(rig, before);
 }
 
-static void probe_stopped(abi_rig_t *rig) {
+/* A step that waits does so for as long as the configuration says. */
+static void wait_in_step(abi_rig_t *rig) {
+    begin(rig, "step that waits");
+    uint64_t began = zc_now_ns();
+    zf_status_t st = abi_rig_step(rig, ABI_RIG_TRAINED, NULL);
+    uint64_t took = zc_now_ns() - began;
+    atomic_store(&stopped.since_ns, 0);
+    abi_check(rig->probe, ABI_RULE_WAITS, !atomic_load(&stopped.is_late) && st == ZF_ERR_TIMEOUT && took >= 300000000u,
+              "with deadline_ms = 300 a step whose update does not end returned %d after %llu us: %.200s", st,
+              (unsigned long long)(took / 1000), st < 0 ? rig->err.message : "");
+}
+
+static void run_stopped(abi_rig_t *rig, const char *text, void (*fn)(abi_rig_t *)) {
     pthread_t thread;
     sem_init(&stopped.gate, 0, 0);
     if (pthread_create(&thread, NULL, watch, NULL) != 0)
         return;
-    if (bind(rig))
-        look(rig);
+    if (bind(rig, text))
+        fn(rig);
     open_gate();
     abi_rig_end(rig);
     atomic_store(&stopped.is_over, 1);
     pthread_join(thread, NULL);
 }
 
+static void probe_stopped(abi_rig_t *rig) { run_stopped(rig, config, look); }
+
+static void probe_deadline(abi_rig_t *rig) { run_stopped(rig, with_deadline, wait_in_step); }
+
 const abi_row_t abi_waits_rows[] = {{"an update that does not end", ABI_OPEN, 1, probe_stopped},
+                                    {"a deadline of the configuration", ABI_OPEN, 1, probe_deadline},
                                     {NULL, ABI_NOTHING, 0, NULL}};

@@ -19,20 +19,40 @@ static uint64_t n_late;   /* its steps, those of a checkpoint as well */
 
 /* ---- create ------------------------------------------------------------------------------------------------------ */
 
+static void add_override(zf_create_args_t *args, const char **keys, const char *key) {
+    if (args->n_overrides)
+        memmove(keys, args->overrides, args->n_overrides * sizeof *keys);
+    keys[args->n_overrides++] = key;
+    args->overrides = keys;
+}
+
+/* A key that does nothing. */
+static void put_override(zf_create_args_t *args, const char **keys) {
+    static const struct {
+        int habit;
+        const char *key;
+    } all[] = {{WRONG_threads_lost, "host.threads=1"},
+               {WRONG_limit_lost, "host.memory_limit_mib=0"},
+               {WRONG_deadline_lost, "host.deadline_ms=120000"},
+               {WRONG_trace_lost, "trace.file=none"},
+               {WRONG_audit_lost, "audit.file=none"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (wrong_habit == all[i].habit)
+            add_override(args, keys, all[i].key);
+}
+
 void wrong_late_create(zf_create_args_t *args, const char **keys) {
     static char audit[256];
     const char *text = args->config_text ? args->config_text : "", *at = strstr(text, "[audit]\nfile = ");
     char path[200];
     unsigned every;
+    put_override(args, keys);
     is_every_step = strstr(text, "update_interval = 1\n") != NULL;
     n_late = 0;
     if (!IS(audit_one_off) || !at || sscanf(at, "[audit]\nfile = %199s every %u", path, &every) != 2)
         return;
-    if (args->n_overrides)
-        memmove(keys, args->overrides, args->n_overrides * sizeof *keys);
     snprintf(audit, sizeof audit, "audit.file=%s every %u", path, every + 1);
-    keys[args->n_overrides++] = audit;
-    args->overrides = keys;
+    add_override(args, keys, audit);
 }
 
 /* ---- memory of instances ----------------------------------------------------------------------------------------- */

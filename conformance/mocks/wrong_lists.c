@@ -116,10 +116,7 @@ static zf_status_t quiesce(zf_instance_t *x, const zf_quiesce_args_t *args, zf_e
     if (!args || args->struct_size != sizeof mine || !args->deadline_ms)
         return below.quiesce(x, args, err);
     mine = *args;
-    if (IS(deadline_in_us))
-        mine.deadline_ms = 1 + mine.deadline_ms / 1000;
-    if (IS(deadline_of_32_bits))
-        mine.deadline_ms = 1 + mine.deadline_ms * 1000000u / 1000000u;
+    mine.deadline_ms = 1 + mine.deadline_ms * 1000000u / 1000000u;
     return below.quiesce(x, &mine, err);
 }
 
@@ -155,7 +152,7 @@ void wrong_break_lists(zf_plugin_t *table) {
     if (IS(fence_of_16) || IS(tied_fetch_lost))
         table->param_fetch = param_fetch;
     table->fence_wait = fence_wait;
-    if (IS(deadline_in_us) || IS(deadline_of_32_bits))
+    if (IS(deadline_of_32_bits))
         table->quiesce = quiesce;
     if (IS(nbytes_of_32_bits))
         table->export_params = export_params;
