@@ -119,6 +119,28 @@ def model():
     return nn.ModuleList([Given(64, 48), Given(48), Given(300, 64), Given(), Given(7, 5, 3)])
 
 
+class NoMemory(RuntimeError):
+    """As torch.OutOfMemoryError."""
+
+
+@contextlib.contextmanager
+def short_of_memory(after):
+    """The device has none for the copy or digest with this number, from now on and once; 0: for each."""
+    left = [after]
+
+    def failing(name):
+        method = getattr(lanes.Side, name)
+
+        def call(lane, *args):
+            left[0] -= 1
+            if left[0] == 0:
+                raise NoMemory(name)
+            return method(lane, *args)
+        return mock.patch.object(lanes.Side, name, call)
+    with failing("run"), failing("digest"):
+        yield
+
+
 def with_streams(test):
     """For this test the device has streams and events."""
     for name, of in (("Stream", Stream), ("Event", Event), ("stream", stream), ("current_stream", lambda device=None: CURRENT)):
@@ -283,7 +305,8 @@ class Lanes(TorchTest):
             self.check(edit=edit, **options)
 
     def run_loop(self, seed):
-        """Steps of a trainer's loop drawn at random, with the same gradients on the CPU: whether each read of weights gives the same bits."""
+        """Steps of a trainer's loop drawn at random, with the same gradients on the CPU: whether each read of weights gives the same bits. A
+        batch for which the device has no memory is left out, as trainers do."""
         draw = random.Random(seed)
         options, is_late = {"fetch": draw.random() < 0.7, "clip_norm": draw.choice((0, 0.5))}, False
         options.update(draw.choice(({}, {"overlap": False}, {"release_gradients": True})))
@@ -322,22 +345,43 @@ class Lanes(TorchTest):
                 with torch.no_grad():
                     of[k].weight.view(-1)[:1].fill_(value)
 
-        for step in range(8):
+        def dropped():
+            for each in (opt, plain):
+                each.zero_grad()
+
+        def backwards(step):
             for k in draw.sample(range(len(here)), draw.choice((4, 5, 5, 5))):
                 on_both(backward, k, torch.randn(here[k].weight.shape, generator=torch.Generator().manual_seed(100 * step + k)), draw.random() < 0.8)
-            k, change = draw.randrange(len(here)), draw.choice((None, "gradient", "weight")) if is_kept else None
+
+        def until_step(step):
+            if draw.random() < 0.2:
+                backwards(step + 50)
+                dropped()
+            backwards(step)
+            k, change = draw.randrange(len(here)), draw.choice((None, "gradient", "weight", "load") if is_kept else (None, None, "load"))
             if change == "gradient" and here[k].weight.grad is not None:
                 on_both(lambda of, k: of[k].weight.grad.data.neg_(), k)
             elif change == "weight":
                 synchronize()
                 on_both(write, k, 0.25)
-            for each in (opt, plain):
-                each.step()
-                each.zero_grad()
+            elif change == "load" and step:
+                with contextlib.nullcontext() if is_kept else self.assertRaisesRegex(errors.StateError, "given back.*zero_grad"):
+                    opt.load_state_dict(opt.state_dict())
+            opt.step()
+
+        for step in range(8):
+            n_made = opt.stats()["steps"]
+            with short_of_memory(draw.choice((0, 0, draw.randrange(1, 12), draw.randrange(1, 60)))), contextlib.suppress(NoMemory):
+                until_step(step)
+            is_made = opt.stats()["steps"] > n_made
+            if is_made:
+                plain.step()
+            is_late = is_late and not is_made
+            dropped()
             change, k = draw.choice(("small", "small", "any", "swap", "read", None)), draw.randrange(len(here))
-            if change == "small" and is_kept:  # an element of a small one counts, though its update is not there yet
+            if change == "small" and is_kept and is_made:  # an element of a small one counts, though its update is not there yet
                 is_late = True
-                on_both(write, draw.choice((1, 3, 4)), 0.5)
+                on_both(write, draw.choice((1, 3, 4)), 0.5 + 0.01 * step)
             elif change in ("small", "any"):
                 synchronize()
                 on_both(write, k, 0.75)
@@ -348,7 +392,6 @@ class Lanes(TorchTest):
                 synchronize()
                 if not all(torch.equal(p.detach().cpu(), q) for p, q in zip(here.parameters(), there.parameters())):
                     return False
-            is_late = False
         return all(torch.equal(mine, theirs) for mine, theirs in zip(opt.export().values(), plain.export().values())) or change is not None
 
     def test_loops(self):

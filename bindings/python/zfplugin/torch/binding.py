@@ -188,15 +188,15 @@ class Binding:
         being used unnoticed."""
         written = written if self.feed.is_alone else [i for i, _ in self.table.trainable]
         self.table.say_written(written)
-        if self.n_flushed_steps > 0:
+        is_flushed = self.n_flushed_steps > 0
+        if is_flushed:
             self.n_flushed_steps -= 1
             self.instance.flush()
-            self.table.push(self.table.ids)
-        elif self.fetcher is None:
-            self.table.push(written)
         if self.fetcher is not None:
             self.fetcher.end_step()
         self.table.remember()
+        if is_flushed or self.fetcher is None:
+            self.table.push(self.table.ids if is_flushed else written)
 
     def discard(self):
         """The delivered gradients are dropped: no step, and no clock moves."""
@@ -251,6 +251,7 @@ class Binding:
 
     def fetch(self):
         """All values are in place afterwards, but where others wrote."""
+        self.table.follow(self.table.ids)
         if self.fetcher is not None:
             self.fetcher.fetch_all()
 
@@ -404,8 +405,8 @@ class Binding:
         values, which binding may have written over, and the ids of other parameters under a name that was known."""
         before, names = self.table, self.names
         if self.feed.is_releasing and self.feed.has_fired():
-            self.discard()
-            self.feed.forget_firings()
+            with self.feed.lock:
+                self.feed.drop_released()
             raise errors.StateError("release_gradients=True: parameters were unfrozen, added, replaced or moved since the last step, and the "
                                     "gradients of this one had been given back: its backward counts for nothing. Change them after step() and "
                                     "call flush() before the next backward")

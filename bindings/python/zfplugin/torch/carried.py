@@ -63,9 +63,14 @@ class Load(Pack):
         self.lane, self.is_compared, self._travels = lane, is_compared, self.whole()
         self._sizes = [t.numel() for t in tensors]
         self.hosts = (lane.room.take(self._travels) if place is None else place,)
-        self._event = lane.copy(self.hosts[0], self._travels)
-        if is_compared:
-            lane.remember(self)
+        try:
+            self._event = lane.copy(self.hosts[0], self._travels)
+            if is_compared:
+                lane.remember(self)
+        except BaseException:
+            if place is None:
+                lane.room.free(self.hosts[0])
+            raise
 
     def places(self):
         """Of each: its place, or where it is of a flat tensor."""
@@ -103,6 +108,7 @@ class Mirrors:
         self._spare = {}    # {id(parameter): memory for a mirror}
         self._fresh = []    # (parameter, mirror) that were joined since keep()
         self._lanes = {}    # {device: its lane}
+        self._waiting = {}  # {id(mirror): mirror} of those that are to go up, or whose copy failed
         self._going_up = []  # (lane, pack, event) of copies that no stream of the trainer's was made to wait for
 
     # ---- which mirror ------------------------------------------------------------------------------------------------
@@ -250,7 +256,8 @@ class Mirrors:
         """The elements of values, which the device has, that others wrote; the other elements have every update."""
         is_late = bool(self.late(mirror.of))
         if is_late and mirror.shown is None:  # the device has values of before
-            if lane.are_same([mirror.pack])[0]:
+            is_same, = lane.are_same([mirror.pack])
+            if is_same or is_same is None and not self.are_touched(mirror.of):
                 return
             raise errors.StateError(f'"{self.fetcher.table.names[self.late(mirror.of)[0]]}" was written before its update was there: with fetch=True call '
                                     "opt.synchronize() before you write weights")
@@ -311,19 +318,26 @@ class Mirrors:
         return any(mirror is not None and (mirror.version != cut.local(param)._version or mirror.key != _key(cut.local(param)))
                    for param, mirror in ((param, self._mirrors.get(id(param))) for param in params))
 
-    @with_versions
     def push(self, params):
         """Starts to bring the mirrors of these to the device. The trainer calls follow() before it reads there."""
-        found = {id(m): m for m in filter(None, (self._mirrors.get(id(param)) for param in params))}.values()
-        written = [(cut.local(mirror.of[0]), mirror, mirror.host) for mirror in found if not mirror.is_taken]
+        self._waiting.update((id(m), m) for m in filter(None, (self._mirrors.get(id(param)) for param in params)) if not m.is_taken)
+        self._bring()
+
+    @with_versions
+    def _bring(self):
+        """Copies that fail, where a device has no memory, are tried again before anybody looks at values there or writes into the mirrors."""
+        written = [(cut.local(mirror.of[0]), mirror, mirror.host) for mirror in self._waiting.values() if mirror.of]
         for lane, packs in self._packs(written).items():
             event = lane.copy_up(packs)
             self._going_up += [(lane, pack, event) for pack in packs]
+        self._waiting = {}
         self._say_shown(written)
 
     @with_versions
     def follow(self, params=None):
         """Whatever is computed next on the devices finds there what was pushed of these; None: of all."""
+        if self._waiting:
+            self._bring()
         chosen = params and {id(mirror.pack) for mirror in filter(None, (self._mirrors.get(id(param)) for param in params))}
         going, self._going_up = self._going_up, []
         for lane, pack, event in going:
@@ -345,6 +359,8 @@ class Mirrors:
     def take(self, param):
         """A gradient of this is on its way."""
         if self.carry:
+            if self._waiting:
+                self._bring()
             self._mirrors[id(param)].is_taken = True
 
     @with_versions

@@ -143,7 +143,7 @@ class Fetcher:
         n = len(self.modules)
         self.is_heard, self.is_fetched, self.edited = [False] * n, [False] * n, None
         self.order, self.order_before, self.ahead = [], self.order or self.order_before, None
+        self.late = set(self.table.ids) - silent if self.waits_for_fetch else set()
         if silent:
             self.instance.fetch(sorted(silent))
             self.table.push(silent)
-        self.late = set(self.table.ids) - silent if self.waits_for_fetch else set()

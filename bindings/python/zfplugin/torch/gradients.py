@@ -249,8 +249,8 @@ class GradientFeed:
         if i in self.being_read:
             self._release_all()
         item = i, flags | (_abi.GRAD_REPLACE if self.gradients[i].held is not None else 0), grad
-        self._note(i, grad)
         self.table.mirrors.take(self.table.params[i])
+        self._note(i, grad)
         self._send(self.packer.add(grad, item) if self.gradients[i].load is None else [[item]])
         self.being_read.add(i)
         self._arrive()
@@ -259,8 +259,12 @@ class GradientFeed:
         """Starts to copy them into host memory."""
         for items in packs:
             first = self.gradients[items[0][0]]
-            load = self.table.mirrors.send([self.table.params[i] for i, _, _ in items], [grad for _, _, grad in items],
-                                           first.load.place(first.at) if first.load is not None else None, items[0][1] & _FINAL == _FINAL)
+            try:
+                load = self.table.mirrors.send([self.table.params[i] for i, _, _ in items], [grad for _, _, grad in items],
+                                               first.load.place(first.at) if first.load is not None else None, items[0][1] & _FINAL == _FINAL)
+            except BaseException:
+                self._discount(i for unsent in packs for i, _, _ in unsent)
+                raise
             self.on_its_way.append((load, [(i, flags) for i, flags, _ in items]))
             for at, (i, _, _) in enumerate(items):
                 self.gradients[i].load, self.gradients[i].at = load, at
@@ -391,8 +395,7 @@ class GradientFeed:
         with self.lock:
             if self.is_releasing and self.problem is not None:  # its gradient is gone
                 problem = self.problem
-                self.discard()
-                self.forget_firings()
+                self.drop_released()
                 raise problem
             self._arrive(is_all=True)
             present, late, changed, is_withdrawn = self._compare()
@@ -499,6 +502,7 @@ class GradientFeed:
     def discard(self):
         """Drops everything that was delivered since the last step."""
         self.is_first, self.lent, self.problem = True, [], None
+        self.packer.rest()  # has not begun to travel, and does not
         self._arrive(is_all=True)
         self.bucket.clear()
         args = _abi.StepArgs(struct_size=C.sizeof(_abi.StepArgs), flags=_abi.STEP_DISCARD,
@@ -507,6 +511,12 @@ class GradientFeed:
         for i, of in enumerate(self.gradients):
             if of.held is not None:
                 self._release(i)
+
+    def drop_released(self):
+        """Gradients of the coming step that were given back do not count: the trainer has nothing of them to drop."""
+        if self.is_releasing and (self.has_fired() or self.has_delivered() or self.problem is not None):
+            self.discard()
+            self.forget_firings()
 
     def forget_firings(self):
         """The gradients of this step were dropped; the next backward is the first again."""

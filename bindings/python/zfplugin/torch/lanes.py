@@ -96,8 +96,9 @@ class Room:
         self._at += _round_up(tensor.nbytes)
         return place
 
-    def free(self):
-        self._at = 0
+    def free(self, place=None):
+        """All of it, or what was taken last."""
+        self._at = 0 if place is None else place.data_ptr() - self._block.data_ptr()
 
 
 class Waiting:
@@ -134,7 +135,7 @@ class Waiting:
         """What was copied up has left host memory."""
 
     def are_same(self, packs):
-        """Of packs that were remember()ed whether their contents are still so."""
+        """Of packs that were remember()ed whether their contents are still so; None: nothing is known."""
         return [pack.digest == self._digests([pack.whole().cpu().contiguous()]) for pack in packs]
 
     def remember(self, pack):
@@ -191,9 +192,9 @@ class Side(Waiting):
                 if len(pack.tensors) == 1:
                     pack.tensors[0].copy_(pack.hosts[0], non_blocking=True)
             for tensors, values in joint:
-                whole = torch.empty_like(values, device=self._device)
-                whole.copy_(values, non_blocking=True)
-                kept.append(_unflatten_dense_tensors(whole, tensors))
+                with contextlib.suppress(RuntimeError):  # no memory: each from the host
+                    values = torch.empty_like(values, device=self._device).copy_(values, non_blocking=True)
+                kept.append(_unflatten_dense_tensors(values, tensors))
                 torch._foreach_copy_(tensors, kept[-1])
 
         self._up.append((self.run(act), (packs, joint, kept)))
@@ -206,7 +207,9 @@ class Side(Waiting):
         self._up_room.free()
 
     def remember(self, pack):
-        pack.digest = self.digest(pack.whole())
+        pack.digest = None
+        with contextlib.suppress(RuntimeError):  # no memory: are_same() knows nothing then
+            pack.digest = self.digest(pack.whole())
 
     def digest(self, tensor):
         """Sums of the words of each row and of each column, with odd factors; a number on the device. Waits for nothing."""
@@ -227,10 +230,11 @@ class Side(Waiting):
 
     def are_same(self, packs):
         """One wait for the device for all of them."""
-        if not packs:
-            return []
-        was, now = torch.stack([*(pack.digest for pack in packs), *(self.digest(pack.whole()) for pack in packs)]).cpu().chunk(2)
-        return (was == now).tolist()
+        known, found = [pack for pack in packs if pack.digest is not None], {}
+        with contextlib.suppress(RuntimeError):
+            was, now = torch.stack([*(pack.digest for pack in known), *(self.digest(pack.whole()) for pack in known)]).cpu().chunk(2) if known else ((), ())
+            found = {id(pack): bool(one == other) for pack, one, other in zip(known, was, now)}
+        return [found.get(id(pack)) for pack in packs]
 
 
 def lane_of(device, digests=None):

@@ -220,6 +220,15 @@ class ZenFlow(figures.Figures, Residency, States, torch.optim.Optimizer):
         self._say_skipped()
         return loss
 
+    @outside_of_graphs
+    @whole
+    def zero_grad(self, set_to_none=True):
+        """As torch's. With release_gradients it drops what backward gave since the last step, of which .grad has nothing."""
+        super().zero_grad(set_to_none)
+        if self._binding is not None:
+            with self._instance.lock:
+                self._binding.feed.drop_released()
+
     def __deepcopy__(self, memo):
         raise TypeError("a ZenFlow optimizer cannot be copied: its masters and moments live in the plugin. Make a new "
                         "one and load_state_dict(old.state_dict()) into it")
@@ -416,5 +425,5 @@ def _settle(instance, tally, ranks):
         return False
     try:
         return instance.settle_all()
-    except errors.ZfError:
-        return False  # it is over already
+    except RuntimeError:
+        return False  # it is over already, or a device has no memory

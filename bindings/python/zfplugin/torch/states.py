@@ -175,6 +175,9 @@ class States:
     @staticmethod
     def _drop_delivered(binding):
         """Of the coming step; of several ranks all do."""
+        if binding.feed.is_releasing and binding.feed.has_fired():
+            raise errors.StateError("release_gradients=True: gradients of the coming step were given back, and a state that is loaded would take "
+                                    "their place: load it after step(), or call zero_grad() before, which drops them")
         if binding.feed.has_delivered():
             binding.discard()
 
