@@ -398,6 +398,27 @@ class Lanes(TorchTest):
         for seed in range(24):
             self.assertTrue(self.run_loop(seed), seed)
 
+    def test_values_move_to_the_cpu_before_the_step(self):
+        """Gradients that travelled count; those that are still on the device are no gradients of what is not there any more."""
+        for options, is_refused in (({"fetch": True}, False), ({"overlap": False}, True)):
+            here = model().to(VULKAN)
+            there = copy.deepcopy(here).cpu()
+            opt, plain = self.zenflow(here, model=here, **HYPER, **options), self.zenflow(there, **HYPER)
+            for step in range(3):
+                for of, each in ((here, opt), (there, plain)):
+                    each.zero_grad()
+                    for layer in of:
+                        layer(torch.full(layer.weight.shape, 1.0 + step, device=layer.weight.device)).backward()
+                    if step == 2 and of is here:
+                        opt.synchronize()
+                        for p in here.parameters():
+                            p.data = p.data.cpu()
+                    with self.assertRaisesRegex(errors.DeviceError, '"0.weight" is on vulkan:0, the parameter on cpu') \
+                            if is_refused and step == 2 and of is here else contextlib.nullcontext():
+                        each.step()
+            opt.synchronize()
+            self.assertEqual(is_refused, any(not torch.equal(p, q) for p, q in zip(here.parameters(), there.parameters())))
+
     def test_small_ones_travel_together(self):
         """600 of two types, beside a large one: a copy of each pack down and up, a digest of each where it is compared."""
         of = nn.ParameterList([torch.randn(48 + i % 3) for i in range(600)] + [torch.randn(16).bfloat16() for _ in range(8)] + [torch.randn(300, 64)]).to(VULKAN)

@@ -326,7 +326,8 @@ class Mirrors:
     @with_versions
     def _bring(self):
         """Copies that fail, where a device has no memory, are tried again before anybody looks at values there or writes into the mirrors."""
-        written = [(cut.local(mirror.of[0]), mirror, mirror.host) for mirror in self._waiting.values() if mirror.of]
+        written = [(cut.local(mirror.of[0]), mirror, mirror.host) for mirror in self._waiting.values()
+                   if mirror.of and is_carried(cut.local(mirror.of[0]))]
         for lane, packs in self._packs(written).items():
             event = lane.copy_up(packs)
             self._going_up += [(lane, pack, event) for pack in packs]

@@ -37,7 +37,7 @@ from .. import _abi, errors
 from ..signals import whole
 from .bucket import Bucket
 from .carried import is_carried
-from .cut import grad_of, is_on_its_way, is_settled
+from .cut import grad_of, is_on_its_way, is_settled, local
 from .lanes import Packer
 
 STEPS_UNTIL_OFF = 3         # steps in which most early gradients were changed afterwards
@@ -246,6 +246,9 @@ class GradientFeed:
             self._collect(i, grad, flags)
             return
         self.bucket.check(i, grad)
+        if grad.device != local(self.table.params[i]).device:
+            raise errors.DeviceError(f'the gradient of "{self.table.names[i]}" is on {grad.device}, the parameter on {local(self.table.params[i]).device}: '
+                                     "move a model after step(), or its gradients, too", scope="param")
         if i in self.being_read:
             self._release_all()
         item = i, flags | (_abi.GRAD_REPLACE if self.gradients[i].held is not None else 0), grad
