@@ -96,12 +96,14 @@ static zf_status_t check_own_memory(const zfi_param_t *param, const zfi_view_t *
                      param->name, (const void *)view->data, (const void *)param->visible);
 }
 
+/* Matrices are the owner's, as in every other list. */
 static zf_status_t check_range(const zf_grad_item_t *item, const zfi_param_t *param, checked_item_t *out,
                                zf_error_t *err) {
-    zf_status_t st = zfi_named_check_range(param, param->n_batch, item->first_batch, item->n_batches, "gradient of ",
-                                           "grads_ready", err);
+    const uint64_t n_batch = out->param->n_batch;
+    zf_status_t st =
+        zfi_named_check_range(param, n_batch, item->first_batch, item->n_batches, "gradient of ", "grads_ready", err);
     out->first_batch = item->first_batch;
-    out->n_batches = item->n_batches == param->n_batch ? 0 : item->n_batches;
+    out->n_batches = item->n_batches == n_batch ? 0 : item->n_batches;
     if (!st && out->n_batches && !(item->flags & ZF_GRAD_LAST))
         return zfi_error(err, ZF_ERR_ARGUMENT, "grads_ready",
                          "gradient of \"%s\": flags 0x%x of a range of its matrices need LAST", param->name,

@@ -126,7 +126,7 @@ static zf_status_t counter(zf_instance_t *inst, uint32_t i, zf_counter_t *out, z
 
 static zf_status_t step_counter(zf_instance_t *inst, uint64_t step, uint32_t i, zf_counter_t *out, zf_error_t *err) {
     uint64_t value;
-    zf_status_t st = zfi_instance_check(inst, "step_counter", err);
+    zf_status_t st = zfi_instance_check_process(inst, "step_counter", err);
     if (!st)
         st = check_counter(i, out, "step_counter", err);
     if (st)
@@ -138,7 +138,7 @@ static zf_status_t step_counter(zf_instance_t *inst, uint64_t step, uint32_t i, 
 
 static zf_status_t step_record(zf_instance_t *inst, uint64_t step, zf_step_record_t *out, zf_error_t *err) {
     zf_step_record_t record;
-    zf_status_t st = zfi_instance_check(inst, "step_record", err);
+    zf_status_t st = zfi_instance_check_process(inst, "step_record", err);
     if (!st)
         st = zfi_struct_need_out(out, "zf_step_record_t", "step_record", err);
     if (st)

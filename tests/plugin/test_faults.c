@@ -214,11 +214,15 @@ ZT_TEST(a_pause_is_no_timeout) { /* due publishes of more chunks than the ring h
 /* 0, or which of the hooks does not say that it is a child. */
 static int child_of_fork(void) {
     zf_counter_t counter = {.struct_size = sizeof counter};
+    zf_step_record_t record = {.struct_size = sizeof record};
     for (int hook = 0; hook < N_HOOKS; hook++)
         if (call_hook(hook) != ZF_ERR_FORKED || !strstr(rig.err.message, "fork()"))
             return 1 + hook;
     if (rig.stats->counter(rig.inst, 0, &counter, &rig.err) != ZF_OK)
         return 1 + N_HOOKS;
+    if (rig.stats->step_record(rig.inst, 1, &record, &rig.err) != ZF_ERR_FORKED ||
+        rig.stats->step_counter(rig.inst, 1, 0, &counter, &rig.err) != ZF_ERR_FORKED) /* their lock may be held */
+        return 2 + N_HOOKS;
     rig.zf->destroy(rig.inst, NULL);
     rig.zf->destroy(rig.inst, NULL);
     return 0;

@@ -62,6 +62,17 @@ class Bind(InstanceTest):
                 self.make(support.SYNCHRONOUS).bind([zfplugin.Param("a", floats(1))])
             self.assertRegex(terminal.getvalue(), r"\A(\r\033\[Kzfplugin: taking memory for masters and moments ... \d+ s)+\r\033\[K\Z" if is_long else r"\A\Z")
 
+    def test_matrices_of_a_tied_parameter_are_its_owners(self):
+        w, g = memoryview(floats(*[1.0] * 8)).cast("B").cast("f", (2, 4)), memoryview(floats(*range(8))).cast("B").cast("f", (2, 4))
+        opt = self.make(support.SYNCHRONOUS)
+        opt.bind([zfplugin.Param("owner", w, n_batch_axes=1), zfplugin.Param("tied", w, tied_to=0)])
+        view = tensors.view(g, "g")
+        item = _abi.GradItem(struct_size=ctypes.sizeof(_abi.GradItem), id=1, flags=_abi.GRAD_TOTAL | _abi.GRAD_LAST, tensor=view.address,
+                             n_batches=1)
+        opt.call(opt.table.grads_ready, ctypes.byref(item), 1, ctypes.sizeof(item), ctypes.byref(opt.stream), None, doing="grads_ready")
+        with self.assertRaisesRegex(zfplugin.ZfError, r"0\.\.0"):  # one of two: the step lacks the other
+            opt.step([zfplugin.Hyper(lr=0.1)], wait=True)
+
 
 class WholeMatrices(InstanceTest):
     RULES = (zfplugin.MatrixRule("reversed", 1), "adamw")

@@ -8,8 +8,9 @@
  *
  * Save between steps. In mode = exact nothing is open then, and a save changes nothing. Windows that are open end
  * first, as by FLUSH: visible weights are the newest after the save, and the run goes on as the one that loads it, bit
- * for bit. With ZF_STATE_KEEP_OPEN the same is saved, and the instance stays as it is. While memory is released
- * (zf.residency/1) the windows end with resume.
+ * for bit. A save that fails while it writes (a full disk, a store that refuses) has ended them too; one that is
+ * refused for its arguments or its path has changed nothing. With ZF_STATE_KEEP_OPEN the same is saved, and the
+ * instance stays as it is. While memory is released (zf.residency/1) the windows end with resume.
  *
  * Any checkpoint is loaded into any cut, number of ranks, stage, mode and moments_dtype of the same parameters. The
  * schedule goes on where it was, if the selected channels fit: blocks of the same rows, and as many channels as
