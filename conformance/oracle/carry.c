@@ -138,6 +138,8 @@ zo_t *zo_load(zo_t *from, const zo_config_t *config, const zo_decl_t *decls, uin
               int *out_continues) {
     zo_t *to = zo_create(config, decls, n_decls);
     *out_continues = 1;
+    if (from->late && to->config.warm_up > from->t) /* a clock that was moved on is past any warm-up */
+        to->config.warm_up = (uint32_t)from->t;
     to->steps_before = zo_n_steps(from);
     for (uint32_t id = 0; id < n_decls; id++) {
         if (!to->params[id].is_trainable)
@@ -161,6 +163,8 @@ zo_t *zo_load(zo_t *from, const zo_config_t *config, const zo_decl_t *decls, uin
         for (uint32_t id = 0; id < n_decls; id++)
             if (to->params[id].is_trainable)
                 copy_schedule(to, id, from, origins[id]);
+    } else if (!config->is_exact) {
+        to->config.warm_up = config->warm_up;
     }
     zo_destroy(from);
     return to;
