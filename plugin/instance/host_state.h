@@ -27,9 +27,8 @@ typedef struct zfi_host_state {
     uint32_t *n;              /* [plan.n_counts] applied updates */
     unsigned char *published; /* a ring, [n_value_places][publish_piece_nbytes]: publications on their way up */
     const zfi_data_t *shows;  /* workers write values where the model reads them; NULL: they go up (step/publish.h) */
-    const struct zfi_slots
-        *slots;                  /* of the run: values of a close that is in_slots wait there, others in `published` */
-    zf_matrix_update_t *updates; /* [plan.n_whole] what the host's function of whole matrices is given */
+    const struct zfi_slots *slots; /* the values of steps wait there; NULL: in `published`, as FLUSH's do */
+    zf_matrix_update_t *updates;   /* [plan.n_whole] what the host's function of whole matrices is given */
 } zfi_host_state_t;
 
 /* Slot pool (plan.h). The host's thread alone allocates and frees, by the schedule: a freed piece may be written again

@@ -99,8 +99,8 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
         run->dev.head.share = share;
         run->dev.head.share_ctx = &run->workers;
         run->hs.shows = run->plan.shown_by_workers ? run->dev.data : NULL;
+        run->hs.slots = run->plan.values_in_slots ? &run->slots : NULL;
     }
-    run->hs.slots = &run->slots;
     if (!st)
         zfi_window_start(&run->windows);
     if (!st && (st = zfi_tables_upload(&run->side)))
