@@ -149,7 +149,7 @@ typedef struct zfi_replay {
     const zfi_scalars_t *scalars;  /* [n_slots] */
     uint32_t n_slots;              /* 0 is legal: only visible is written */
     zfi_dtype_t grad_dtype;
-    void *visible; /* [n_elems] = round(w), or NULL; also the memory of a slot's gradients, of elements as large */
+    void *visible; /* [n_elems] = round(w), or NULL */
     zfi_dtype_t visible_dtype;
     uint64_t n_elems;
     zfi_moments_t moments;

@@ -10,7 +10,6 @@
 #include "replay/workers.h"
 #include "schedule/window.h"
 #include "step/program.h"
-#include "step/unfetched.h"
 #include "step/updater.h"
 
 enum { COLLECTED = ZFI_GRADIENT_STRIDED | ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_KEEP };
@@ -33,16 +32,9 @@ zf_status_t zfi_batch_flush(zf_instance_t *inst) {
                       &inst->engine.count.host_wait_ns);
     zfi_batch_open(inst)->n = 0;
     zfi_batch_open(inst)->nbytes = 0;
-    zfi_batch_open(inst)->needs_job = zfi_batch_open(inst)->needs_up = 0;
+    zfi_batch_open(inst)->needs_job = 0;
     zfi_batch_open(inst)->staging_batch = 0;
     return st;
-}
-
-/* A gradient comes where the values of the step before may wait. */
-static void take_place(zf_instance_t *inst, const zfi_param_t *param, zfi_batch_t *batch) {
-    uint64_t needs_up = zfi_unfetched_give_way(&inst->run->publishing, param);
-    batch->needs_up = needs_up > batch->needs_up ? needs_up : batch->needs_up;
-    batch->needs_job = inst->run->clock.next_job;
 }
 
 zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint32_t flags, const void *source,
@@ -58,8 +50,6 @@ zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint
         st = zfi_window_slots(&inst->run->windows, param, &batch->needs_job);
     if (st)
         return st;
-    if (inst->run->plan.values_in_slots && (flags & ZFI_GRADIENT_SHIP))
-        take_place(inst, param, batch);
     entry->param = param->id;
     entry->flags = flags;
     entry->source = source;

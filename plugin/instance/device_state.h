@@ -54,8 +54,6 @@ typedef struct zfi_unfetched {
     uint64_t merged;  /* publications below it: the device stream has their merges, or up their copies */
     uint32_t *n_left; /* [plan.max_close_chunks] by publication: segments that are not merged, or copied */
     uint8_t *is_done; /* [n_matrices] of these closes merged, or dropped; NULL: nothing waits so */
-    uint8_t *is_lost; /* [plan.max_close_chunks] by publication: a gradient has its slot; NULL: no value waits in one */
-    uint64_t n_made;  /* values that were lost and made again */
 } zfi_unfetched_t;
 
 /* The memory where the device keeps what a step brings and its scalars. */

@@ -27,8 +27,7 @@ typedef struct zfi_host_state {
     uint32_t *n;              /* [plan.n_counts] applied updates */
     unsigned char *published; /* a ring, [n_value_places][publish_piece_nbytes]: publications on their way up */
     const zfi_data_t *shows;  /* workers write values where the model reads them; NULL: they go up (step/publish.h) */
-    const struct zfi_slots *slots; /* the values of steps wait there; NULL: in `published`, as FLUSH's do */
-    zf_matrix_update_t *updates;   /* [plan.n_whole] what the host's function of whole matrices is given */
+    zf_matrix_update_t *updates; /* [plan.n_whole] what the host's function of whole matrices is given */
 } zfi_host_state_t;
 
 /* Slot pool (plan.h). The host's thread alone allocates and frees, by the schedule: a freed piece may be written again
@@ -71,12 +70,4 @@ static inline unsigned char *zfi_slot(const zfi_slots_t *slots, const zfi_chunk_
 static inline unsigned char *zfi_row_slot(const zfi_slots_t *slots, const zfi_chunk_t *chunk,
                                           const zfi_step_row_t *row) {
     return zfi_slot_in(slots, chunk, row->pieces + (uint64_t)chunk->cohort * slots->n_layers);
-}
-
-/* The memory in which publication p, of a close's chunk, waits to go up. */
-static inline unsigned char *zfi_value_place(const zfi_host_state_t *host, const zfi_plan_t *plan,
-                                             const zfi_close_t *close, const zfi_chunk_t *chunk, uint64_t p) {
-    if (close->in_slots) /* each chunk has one */
-        return host->slots->pool + host->slots->layers[chunk->layer].pool_offset + chunk->slot_offset;
-    return host->published + p % plan->n_value_places * plan->publish_piece_nbytes;
 }

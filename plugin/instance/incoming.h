@@ -15,7 +15,6 @@ typedef struct zfi_batch {
     uint64_t step;
     uint64_t nbytes;
     uint64_t needs_job;     /* jobs must have reached this before its slots are written (recycled pieces) */
-    uint64_t needs_up;      /* up must have, too: values are read there */
     uint64_t staging_batch; /* batches must have reached this before its staging is written */
     zfi_gradient_t gradients[ZFI_BATCH_ENTRIES];
 } zfi_batch_t;

@@ -177,7 +177,6 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     run->clock.skip_publish_below = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->clock.skip_publish_below);
     run->unfetched.n_left =
         zfi_arena_take(arena, waits ? run->plan.max_close_chunks : 0, sizeof *run->unfetched.n_left);
-    run->unfetched.is_lost = run->plan.values_in_slots ? zfi_arena_take(arena, run->plan.max_close_chunks, 1) : NULL;
     run->unfetched.is_done = waits ? zfi_arena_take(arena, run->plan.n_matrices, 1) : NULL;
     run->incoming.grads = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.grads);
     run->incoming.now = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.now);

@@ -19,7 +19,6 @@ typedef struct zfi_close {
     uint32_t turn;             /* of the device's masks that say which channels were selected during the window */
     int is_warm_up;
     int publishes_all; /* every channel: none is selected, or FLUSH */
-    int in_slots;      /* its values wait where its gradients lay (step/unfetched.h) */
 } zfi_close_t;
 
 /* Ring row of one step. The host's thread fills it before pushing what reads it; *scalars is the copy that down makes,

@@ -63,8 +63,8 @@ static void list_cohorts(zfi_plan_t *plan) {
 enum { SLOT_ALIGN = 64, CACHE_SETS = 4096 };
 
 /* One rank whose every step is exact: a step's replays are over before the next gradients come, as the host has read
- * the values, or waited. Where they are not, the gradient waits where it was delivered. Several ranks do not wait for
- * one another's replays. */
+ * the values, or waited. Where they are not (a parameter that was not fetched), the gradient waits where it was
+ * delivered. Several ranks do not wait for one another's replays. */
 static int has_one_slot(const zfi_plan_t *plan, const zfi_config_t *config) {
     return zfi_config_is_each_step_exact(config) && !plan->slices;
 }
@@ -204,22 +204,14 @@ static int is_shown_by_workers(const zfi_plan_t *plan, const zfi_config_t *confi
            (plan->carries || (zfi_config_policy(config).published == ZFI_PUBLISHED_AT_STEP && !looks));
 }
 
-/* Whether a close's values may lie in its only slots, until they were fetched: one is as long as the other. */
-static int fit_in_slots(const zfi_plan_t *plan, const zfi_config_t *config) {
-    for (uint32_t i = 0; i < plan->n_chunks; i++)
-        if (zfi_dtype_nbytes(plan->chunks[i].dtype) != zfi_dtype_nbytes(plan->chunks[i].grad_dtype))
-            return 0;
-    return has_one_slot(plan, config) && zfi_config_policy(config).published == ZFI_PUBLISHED_AT_FETCH;
-}
-
 /* Places for the values of a close, until they have gone up. Where they go up in their own step, in order and waiting
  * for nothing but replays, a part of all is enough: a worker waits for a place, and no bucket for one that comes after
- * it. So it is of FLUSH's where the values of steps lie in slots. */
+ * it. */
 static void count_places(zfi_plan_t *plan, const zfi_config_t *config) {
     uint64_t least = (uint64_t)PASSING_BUCKETS * plan->bucket_chunks, n = plan->max_close_chunks / PASSING_SHARE;
-    const int pass = plan->values_in_slots || zfi_config_policy(config).published == ZFI_PUBLISHED_AT_STEP;
     plan->n_value_places = plan->shown_by_workers ? 0 : plan->max_close_chunks;
-    if (plan->shown_by_workers || !pass || !plan->publish_piece_nbytes)
+    if (plan->shown_by_workers || zfi_config_policy(config).published != ZFI_PUBLISHED_AT_STEP ||
+        !plan->publish_piece_nbytes)
         return;
     if (n > PASSING_NBYTES / plan->publish_piece_nbytes)
         n = PASSING_NBYTES / plan->publish_piece_nbytes;
@@ -244,7 +236,6 @@ zf_status_t zfi_plan_deal_chunks(zfi_plan_t *plan, const zfi_config_t *config) {
     if (config->is_interval_auto)
         plan->max_close_chunks = plan->n_chunks; /* all cohorts may be ready at one step */
     plan->shown_by_workers = is_shown_by_workers(plan, config);
-    plan->values_in_slots = !plan->shown_by_workers && fit_in_slots(plan, config);
     count_places(plan, config);
     return plan->carries ? ZF_OK : plan_pool(plan, config);
 }

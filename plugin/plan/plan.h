@@ -136,7 +136,6 @@ typedef struct zfi_plan {
     uint32_t chunk_nbytes; /* the most that a slot of a chunk can have */
     int carries;           /* all matrices do: there is no slot */
     int shown_by_workers;  /* they write values where the model reads them: none is on its way up */
-    int values_in_slots;   /* a step's value waits for its fetch where its gradient lay (step/unfetched.h) */
     /* 0 where nothing is deferred: */
     uint32_t publish_piece_nbytes;           /* of a staged chunk on its way up */
     uint32_t max_close_chunks;               /* most chunks that close at one step and wait to be published */

@@ -127,8 +127,7 @@ static void finish(zfi_workers_t *workers, const job_t *job) {
 
 static zf_status_t wait_for_inputs(zfi_engine_t *engine, const zfi_plan_t *plan, const pushed_close_t *pushed,
                                    uint64_t p) {
-    /* 0: no value is on its way up */
-    uint64_t ring = pushed->close.in_slots ? plan->max_close_chunks : plan->n_value_places;
+    uint64_t ring = plan->n_value_places; /* 0: no value is on its way up */
     zf_status_t st = zfi_wait(engine, &engine->lines.down, pushed->close.step, NULL);
     if (!st)
         st = zfi_wait(engine, &engine->lines.jobs, pushed->after_job, NULL);
@@ -149,6 +148,11 @@ static void poison_nonfinite(const zfi_replays_t *of, const zfi_close_t *close, 
     zfi_poison(of->engine, &error);
 }
 
+/* The place of publication p, which goes up from there. */
+static unsigned char *value_place(const zfi_replays_t *of, uint64_t p) {
+    return of->host->published + p % of->plan->n_value_places * of->plan->publish_piece_nbytes;
+}
+
 /* A thread's room for the values of a chunk, which it shows itself; and for its gradients, where they lie apart. */
 static uint64_t values_nbytes(const zfi_plan_t *plan) { return (plan->publish_piece_nbytes + 63ull) / 64 * 64; }
 
@@ -156,16 +160,14 @@ static unsigned char *gathered_in(const zfi_workers_t *workers, unsigned char *r
     return workers->of->plan->carries ? room + values_nbytes(workers->of->plan) : NULL;
 }
 
-/* A chunk's state, and the place of publication p. Where that has the gradients, each is read before its value comes.
- */
-static zfi_replay_target_t target_of(const zfi_workers_t *workers, const zfi_close_t *close, uint32_t number,
-                                     uint64_t p, uint32_t thread) {
+/* A chunk's state, and the place of publication p. */
+static zfi_replay_target_t target_of(const zfi_workers_t *workers, uint32_t number, uint64_t p, uint32_t thread) {
     const zfi_replays_t *of = workers->of;
     const zfi_chunk_state_t *state = &of->host->chunks[number];
     unsigned char *room = workers->room ? workers->room + thread * workers->room_nbytes : NULL;
     zfi_replay_target_t target = {.w = state->w, .m = state->m, .v = state->v, .visible = room};
     if (!of->host->shows)
-        target.visible = zfi_value_place(of->host, of->plan, close, &of->plan->chunks[number], p);
+        target.visible = value_place(of, p);
     target.gathered = gathered_in(workers, room);
     target.scratch = workers->scratch ? workers->scratch + thread * workers->scratch_elems : NULL;
     return target;
@@ -190,8 +192,7 @@ static void publish(const zfi_replays_t *of, const job_t *job, uint64_t p, const
     if (of->host->shows)
         show(of, job, p, values);
     else
-        memcpy(zfi_value_place(of->host, of->plan, &job->close->close, chunk, p), values,
-               chunk->n_elems * zfi_dtype_nbytes(chunk->dtype));
+        memcpy(value_place(of, p), values, chunk->n_elems * zfi_dtype_nbytes(chunk->dtype));
 }
 
 static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, uint32_t thread) {
@@ -213,7 +214,7 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, uint32_t th
         zfi_early_give_back(workers->early, spare);
     } else {
         /* not before: the close before may have exchanged its places */
-        zfi_replay_target_t target = target_of(workers, close, number, p, thread);
+        zfi_replay_target_t target = target_of(workers, number, p, thread);
         st = zfi_replay_chunk(&workers->view, close, number, &target, &replayed);
         if (!st && of->host->shows)
             show(of, job, p, target.visible);

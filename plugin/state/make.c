@@ -99,7 +99,6 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
         run->dev.head.share = share;
         run->dev.head.share_ctx = &run->workers;
         run->hs.shows = run->plan.shown_by_workers ? run->dev.data : NULL;
-        run->hs.slots = run->plan.values_in_slots ? &run->slots : NULL;
     }
     if (!st)
         zfi_window_start(&run->windows);

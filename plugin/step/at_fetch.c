@@ -79,69 +79,26 @@ static void merge_from_ring(zfi_publishing_t *publishing, const part_t *part, ui
     end_part(publishing, part);
 }
 
-static int is_lost(const zfi_publishing_t *publishing, uint64_t p) {
-    return publishing->unfetched->is_lost && publishing->unfetched->is_lost[p % publishing->plan->max_close_chunks];
-}
-
-static int is_any_lost(const zfi_publishing_t *publishing, const part_t *part) {
-    for (uint32_t i = part->at; i < part->at + part->n; i++)
-        if (is_lost(publishing, part->close->first_job + i))
-            return 1;
-    return 0;
-}
-
-/* Makes a chunk's values of its masters, which the job before `job` has left, on the host's thread. Their place is one
- * of FLUSH's, before which all ends. NULL: the lists have the failure. */
-static const unsigned char *make_values(zfi_publishing_t *publishing, uint32_t number, uint64_t job) {
-    zfi_engine_t *engine = publishing->engine;
-    const zfi_plan_t *plan = publishing->plan;
-    const zfi_chunk_t *chunk = &plan->chunks[number];
-    uint64_t place = publishing->unfetched->n_made++ % plan->n_value_places;
-    unsigned char *values = publishing->host->published + place * plan->publish_piece_nbytes;
-    zf_status_t st = place ? ZF_OK : zfi_synchronise(engine, 1); /* the former values of all places have gone up */
-    if (!st)
-        st = zfi_wait(engine, &engine->lines.jobs, job, &engine->count.host_wait_ns);
-    if (st) {
-        zfi_list_fail(&engine->to_device, st);
-        return NULL;
-    }
-    engine->kernels->narrow(values, chunk->dtype, publishing->host->chunks[number].w, chunk->n_elems);
-    return values;
-}
-
-/* Out of order: a chunk from the host's memory. It stays there until the ring has had it, or a gradient has its slot.
- */
-static void merge_from_host(zfi_publishing_t *publishing, const part_t *one) {
+/* Out of order: chunk by chunk from the host's memory. It stays there until the ring has had it. */
+static void merge_from_host(zfi_publishing_t *publishing, const part_t *part) {
     zfi_engine_t *engine = publishing->engine;
     zfi_list_t *list = &engine->to_device;
     const zfi_plan_t *plan = publishing->plan;
-    uint32_t number = zfi_cohort_chunk(plan, one->close->cohort, one->at);
-    const zfi_chunk_t *chunk = &plan->chunks[number];
-    uint64_t p = one->close->first_job + one->at, job = p + 1;
-    uint64_t nbytes = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
-    const unsigned char *from = is_lost(publishing, p) ? make_values(publishing, number, job)
-                                                       : zfi_value_place(publishing->host, plan, one->close, chunk, p);
-    zfi_merge_args_t args = merge_args(publishing, one);
-    args.staged = publishing->dev->scratch;
-    args.n_places = 1;
-    args.place_nbytes = 0;
-    if (!from)
-        return;
-    zfi_list_add(list, zfi_op_wait(&engine->lines.jobs, job, &engine->count.stall_replay_ns));
-    zfi_list_copy(list, ZFI_OP_UP, publishing->dev->scratch, from, nbytes);
-    zfi_list_add(list, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
-    atomic_fetch_add(&engine->count.up_publish_nbytes, nbytes);
-    end_part(publishing, one);
-}
-
-/* Chunk by chunk. */
-static void merge_chunks(zfi_publishing_t *publishing, const part_t *part, uint64_t published) {
     for (uint32_t i = part->at; i < part->at + part->n; i++) {
+        const zfi_chunk_t *chunk = &plan->chunks[zfi_cohort_chunk(plan, part->close->cohort, i)];
+        uint64_t p = part->close->first_job + i, nbytes = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
+        uint64_t job = part->close->first_job + i + 1;
         part_t one = {part->close, i, 1, part->first_segment, part->end_segment};
-        if (zfi_unfetched_reaches(publishing, published) && !is_lost(publishing, part->close->first_job + i))
-            merge_from_ring(publishing, &one, published);
-        else
-            merge_from_host(publishing, &one);
+        zfi_merge_args_t args = merge_args(publishing, &one);
+        args.staged = publishing->dev->scratch;
+        args.n_places = 1;
+        args.place_nbytes = 0;
+        zfi_list_add(list, zfi_op_wait(&engine->lines.jobs, job, &engine->count.stall_replay_ns));
+        zfi_list_copy(list, ZFI_OP_UP, publishing->dev->scratch,
+                      publishing->host->published + p % plan->n_value_places * plan->publish_piece_nbytes, nbytes);
+        zfi_list_add(list, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
+        atomic_fetch_add(&engine->count.up_publish_nbytes, nbytes);
+        end_part(publishing, &one);
     }
 }
 
@@ -160,10 +117,10 @@ static void merge_part(zfi_publishing_t *publishing, const part_t *part) {
         uint64_t published = part->close->first_job + bucket_end;
         next = bucket_end < end ? bucket_end : end;
         part_t one = {part->close, at, next - at, part->first_segment, part->end_segment};
-        if (zfi_unfetched_reaches(publishing, published) && !is_any_lost(publishing, &one))
+        if (published <= publishing->unfetched->merged + publishing->plan->ring_chunks)
             merge_from_ring(publishing, &one, published);
         else
-            merge_chunks(publishing, &one, published);
+            merge_from_host(publishing, &one);
     }
 }
 

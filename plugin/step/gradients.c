@@ -74,8 +74,6 @@ static void copy_down(const zfi_device_side_t *side, const zfi_windows_t *window
     uint64_t nbytes = 0;
     zfi_list_add(down, zfi_op_wait(&engine->lines.shipped, number + 1, NULL));
     zfi_list_add(down, zfi_op_wait(&engine->lines.jobs, batch->needs_job, &engine->count.stall_pool_ns));
-    if (batch->needs_up)
-        zfi_list_add(down, zfi_op_wait(&engine->lines.up, batch->needs_up, &engine->count.stall_pool_ns));
     for (uint32_t i = 0; i < batch->n; i++) {
         const zfi_gradient_t *gradient = &batch->gradients[i];
         if (gradient->flags & ZFI_GRADIENT_AGAIN) /* the same slot: not in one operation with the former copy */

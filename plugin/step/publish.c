@@ -31,7 +31,7 @@ static void copy_bucket(zfi_publishing_t *publishing, const zfi_close_t *close, 
     zfi_list_t *up = &engine->to_up;
     const zfi_plan_t *plan = publishing->plan;
     uint64_t room = plan->ring_chunks, piece = plan->publish_piece_nbytes, nbytes = 0;
-    uint64_t to = bucket->first % plan->ring_chunks;
+    uint64_t to = bucket->first % plan->ring_chunks, from = bucket->first % plan->n_value_places;
     if (bucket->end > room) { /* the ring's places are free once their former values are visible */
         zfi_list_add(up, zfi_op_wait_for_host(&engine->lines.publish_due, bucket->end - room));
         zfi_list_add(up, zfi_op_wait(&engine->lines.merged, bucket->end - room, NULL));
@@ -39,9 +39,9 @@ static void copy_bucket(zfi_publishing_t *publishing, const zfi_close_t *close, 
     for (uint32_t i = 0; i < bucket->n; i++) {
         const zfi_chunk_t *chunk = &plan->chunks[zfi_cohort_chunk(plan, close->cohort, bucket->at + i)];
         uint64_t n = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
-        zfi_list_copy(up, ZFI_OP_UP, publishing->dev->ring + to * piece,
-                      zfi_value_place(publishing->host, plan, close, chunk, bucket->first + i), n);
+        zfi_list_copy(up, ZFI_OP_UP, publishing->dev->ring + to * piece, publishing->host->published + from * piece, n);
         to = to + 1 < plan->ring_chunks ? to + 1 : 0;
+        from = from + 1 < plan->n_value_places ? from + 1 : 0;
         nbytes += n;
     }
     atomic_fetch_add(&engine->count.up_publish_nbytes, nbytes);

@@ -5,15 +5,12 @@
 #include <string.h>
 
 #include "step/guard.h"
-#include "step/publish.h"
 
 /* All of a close is left. */
 static void count(zfi_publishing_t *publishing, const zfi_close_t *close) {
     for (uint32_t i = 0; i < close->n_chunks; i++)
         publishing->unfetched->n_left[(close->first_job + i) % publishing->plan->max_close_chunks] =
             publishing->plan->chunks[zfi_cohort_chunk(publishing->plan, close->cohort, i)].n_segments;
-    if (publishing->unfetched->is_lost)
-        memset(publishing->unfetched->is_lost, 0, publishing->plan->max_close_chunks);
 }
 
 void zfi_unfetched_keep(zfi_publishing_t *publishing, const zfi_close_t *close) {
@@ -55,27 +52,4 @@ zf_status_t zfi_unfetched_show(zfi_publishing_t *publishing, uint32_t first, uin
             st = show_matrices(publishing, first, next, is_checked, show);
     }
     return st;
-}
-
-/* ---- values in slots --------------------------------------------------------------------------------------------- */
-
-int zfi_unfetched_reaches(const zfi_publishing_t *publishing, uint64_t published) {
-    return published <= publishing->unfetched->merged + publishing->plan->ring_chunks;
-}
-
-uint64_t zfi_unfetched_give_way(zfi_publishing_t *publishing, const zfi_param_t *param) {
-    const zfi_plan_t *plan = publishing->plan;
-    const zfi_close_t *close = publishing->clock->due; /* exact: the newest step's */
-    uint64_t needs_up = 0;
-    for (uint32_t i = 0; i < param->n_refs && publishing->clock->n_due; i++) {
-        uint32_t segment = plan->param_segments[param->first_ref + i];
-        uint32_t at = plan->chunks[plan->segments[segment].chunk].place;
-        uint64_t end = close->first_job + zfi_publish_bucket_end(plan, close, at);
-        uint64_t p = (close->first_job + at) % plan->max_close_chunks;
-        if (zfi_unfetched_reaches(publishing, end))
-            needs_up = end > needs_up ? end : needs_up;
-        else if (publishing->unfetched->n_left[p])
-            publishing->unfetched->is_lost[p] = 1;
-    }
-    return needs_up;
 }

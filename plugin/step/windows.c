@@ -11,10 +11,9 @@
 #include "step/updater.h"
 
 /* A window closes, and is replayed. */
-static zfi_close_t begin_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all, int in_slots) {
+static zfi_close_t begin_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all) {
     zfi_close_t close;
     zfi_window_close(&run->windows, cohort, t, publishes_all, &close);
-    close.in_slots = in_slots;
     atomic_fetch_add(&run->engine->count.window_closes, 1);
     zfi_workers_push(run->workers, &close);
     return close;
@@ -30,7 +29,7 @@ static void round_selected(const zfi_device_side_t *side, const zfi_close_t *clo
 static void close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
     zfi_step_row_t *row = zfi_row(&run->rows, t);
     zfi_clock_t *clock = &run->clock;
-    zfi_close_t close = begin_close(run, cohort, t, 0, 0);
+    zfi_close_t close = begin_close(run, cohort, t, 0);
     round_selected(&run->side, &close);
     (close.is_warm_up ? &zfi_publisher_at_step : run->publisher)->close(&run->publishing, &close);
     if (zfi_window_chooses(clock, cohort, t)) {
@@ -64,7 +63,7 @@ static void flush(zfi_run_t *run) {
     zfi_resident_show(&run->publishing);
     run->publisher->due(&run->publishing);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
-        zfi_close_t close = begin_close(run, c, run->clock.t, 1, 0);
+        zfi_close_t close = begin_close(run, c, run->clock.t, 1);
         round_selected(&run->side, &close);
         zfi_publisher_at_step.close(&run->publishing, &close);
     }
@@ -78,7 +77,7 @@ const zfi_updater_t zfi_updater_windows = {update, end, zfi_control_start, flush
 static void end_exact(zfi_run_t *run, uint64_t t) {
     zfi_resident_end(run->engine, t);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
-        zfi_close_t close = begin_close(run, c, t, 1, run->plan.values_in_slots);
+        zfi_close_t close = begin_close(run, c, t, 1);
         run->publisher->close(&run->publishing, &close);
     }
     run->publisher->end(&run->publishing, t);

@@ -161,31 +161,6 @@ ZT_TEST(all_variants) {
     }
 }
 
-/* Values may come where the gradients of a slot are, which are read before. */
-ZT_TEST(values_over_gradients) {
-    for (int c = 0; c < 8 * ZFI_N_DTYPES * ZFI_N_MOMENTS; c++) {
-        const variant_t a = {.rule = c % 2 ? ZFI_RULE_LION : ZFI_RULE_ADAMW,
-                             .n_slots = 1,
-                             .grad_dtype = (zfi_dtype_t)(c % ZFI_N_DTYPES),
-                             .visible = c % ZFI_N_DTYPES,
-                             .moments = (zfi_moments_t)(c / ZFI_N_DTYPES % ZFI_N_MOMENTS)};
-        uint64_t n = zfi_has_runs(a.moments) ? random_below(9) * ZFI_RUN : random_below(300);
-        state_t start;
-        state_new(&start, n, &a);
-        for (EACH_TABLE(table)) {
-            state_t apart = state_copy(&start), over = state_copy(&start);
-            const void *grad = over.visible.at;
-            memcpy(over.visible.at, start.grad_at[0], n * zfi_dtype_nbytes(a.grad_dtype));
-            over.job.grads = &grad;
-            table->replay[a.rule](&apart.job);
-            table->replay[a.rule](&over.job);
-            check_arrays(&apart.w, &over.w, table->name, "over gradients", n);
-            check_arrays(&apart.visible, &over.visible, table->name, "over gradients", n);
-        }
-        arrays_free();
-    }
-}
-
 /* A job that reads state elsewhere leaves all of it, also where no slot counts. */
 ZT_TEST(runs_from_elsewhere) {
     for (int c = 0; c < 200; c++) {
