@@ -22,7 +22,7 @@ from pathlib import Path
 
 from versions import append
 
-ABI_PARTS = ["training", "state", "books", "hosts"]
+ABI_PARTS = ["training", "storage", "books", "hosts"]
 MAIN = """int zx_exact_main(int argc, char **argv);
 int main(int argc, char **argv) { return zx_exact_main(argc - 1, argv + 1); }
 """

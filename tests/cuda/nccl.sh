@@ -149,13 +149,13 @@ if [ "$only" != faults ]; then
     [ $short -eq 1 ] || conforms 4 --groups 2 FAKECUDA_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000
 fi
 [ "$only" != conforms ] || exit $failed
-sixth="gathering of values, bucket 1, step 1" # the exchange that the case begins in the sixth place
-says "stands still" "0 1 2" "every rank waits, but the $sixth has not ended within 5250 ms" \
-    FAKENCCL_FAULT=1:late:6
-says dead "0 2" "rank 1 has not come to the $sixth within 5250 ms" FAKENCCL_FAULT=1:die:6
-[ $short -eq 1 ] || says "too little" "0 1 2" "every rank waits, but the $sixth has not ended" FAKENCCL_FAULT=1:short:6
-says "fails on one" "2" "$sixth: NCCL failed: remote process exited" FAKENCCL_FAULT=2:error:6
-and_says "fails on one" "0 1" "rank 2 has not come to the $sixth"
+seventh="gathering of values, bucket 4, step 1" # the exchange that the case begins in the seventh place
+says "stands still" "0 1 2" "every rank waits, but the $seventh has not ended within 5250 ms" \
+    FAKENCCL_FAULT=1:late:7
+says dead "0 2" "rank 1 has not come to the $seventh within 5250 ms" FAKENCCL_FAULT=1:die:7
+[ $short -eq 1 ] || says "too little" "0 1 2" "every rank waits, but the $seventh has not ended" FAKENCCL_FAULT=1:short:7
+says "fails on one" "2" "$seventh: NCCL failed: remote process exited" FAKENCCL_FAULT=2:error:7
+and_says "fails on one" "0 1" "rank 2 has not come to the $seventh"
 says "does not connect" "0" "communicator of .* was not there within 7000 ms" FAKENCCL_FAULT=0:init
 and_says "does not connect" "1 2" "rank 0 has not come to the start of the transport within 5250 ms"
 if [ $short -eq 0 ]; then # to the others, the same as dead and stands still
