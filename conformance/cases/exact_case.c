@@ -271,11 +271,9 @@ static void write_audit(zx_case_t *c) {
     if (dir)
         snprintf(c->config_text + n, sizeof c->config_text - n, "[audit]\nfile = %s/%d-%" PRIu64 " every 1\n", dir,
                  c->law, c->index);
-    else if (c->audit_every) {
-        unlink(c->audit_path); /* of a process of this number that was killed */
+    else if (c->audit_every)
         snprintf(c->config_text + n, sizeof c->config_text - n, "[audit]\nfile = %s every %u\n", c->audit_path,
                  c->audit_every);
-    }
 }
 
 /* A line as somebody else may write it. */

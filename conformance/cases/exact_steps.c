@@ -319,6 +319,8 @@ void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, c
     run->resume = resume->save;
     run->forced_threads = resume->threads;
     run->is_dry = result->is_muted = resume->save > 0 || (c->ranks && c->ranks->load_from);
+    if (c->audit_every)
+        unlink(c->audit_path); /* of a process of this number that was killed */
     if (zx_host_open(&run->host, c, result, loader, run->is_dry) != 0)
         return;
     run_steps(run);
