@@ -56,6 +56,7 @@ struct zo {
     uint64_t saved;        /* the newest step after which was a save, or a load */
     uint64_t steps_before; /* of the schedules before this one */
     uint64_t late;         /* zo_late */
+    int is_close_due;      /* a cohort's publication, also where the host wrote, or the device keeps, all of it */
     /* by cohort; resident matrices count as one behind the last, which never closes */
     uint64_t last_choice[ZO_MAX_SLOTS + 1];
     uint64_t opened[ZO_MAX_SLOTS + 1]; /* the step before the open window's first */

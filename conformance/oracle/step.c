@@ -312,9 +312,12 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
         if (o->closes[x->cohort])
             close_window(o, x); /* 7 */
     }
+    o->is_close_due = 0;
     for (uint32_t j = 0; j < o->n_cohorts; j++)
-        if (o->closes[j])
+        if (o->closes[j]) {
             o->opened[j] = o->t;
+            o->is_close_due |= o->config.publish_lag != 0 && o->t > o->config.warm_up;
+        }
     if (o->t == o->config.warm_up)
         count_records(o, r);
     zo_choose_due(o); /* 8 */
@@ -435,6 +438,7 @@ void zo_flush(zo_t *o) {
     }
     if (o->t >= o->config.warm_up)
         o->base = o->t;
+    o->is_close_due = 0;
     for (uint32_t j = 0; j < o->n_cohorts; j++)
         o->opened[j] = o->t;
 }
@@ -464,9 +468,7 @@ void zo_save(zo_t *o) {
     int is_open = 0, has_windows = o->config.resident_nbytes != ZO_ALL_RESIDENT;
     for (uint32_t j = 0; has_windows && j < o->n_cohorts; j++)
         is_open |= o->opened[j] != o->t;
-    for (uint32_t i = 0; i < o->n_matrices; i++)
-        is_open |= o->matrices[i].is_publish_due;
-    if (is_open)
+    if (is_open || (has_windows && o->is_close_due))
         zo_flush(o);
     o->saved = o->t;
 }

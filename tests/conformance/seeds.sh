@@ -24,6 +24,7 @@ done <<END
 --seed,6202,--law,3,--only,1333 an accepted edit, saved with no window open and loaded in a new process
 --seed,6201,--law,3,--only,1589 an accepted edit, saved where all is resident
 --seed,1,--law,5,--only,186 a question about what is held, while the memory is released
+--seed,11002,--law,3,--only,213,--isa,generic an accepted edit, saved where a cohort's publication is due and the device keeps all of it
 --seed,404,--law,3,--only,125,--isa,avx512 a late checkpoint, loaded again into a longer warm-up
 END
 seed=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
