@@ -43,7 +43,11 @@ while [ $# -gt 0 ]; do
     esac
     shift 2
 done
-stages="gate plain trainer glue kit failures asan tsan ranks nccl faults waits"
+# Half of the time of most stages is waiting: the first and those beside them are at work at once, in trees of their own.
+first="gate plain trainer glue kit failures"
+beside="asan tsan ranks nccl"
+last="faults waits"
+stages="$first $beside $last"
 case " $stages " in
 *" ${only:-gate} "*) ;;
 *)
@@ -525,17 +529,17 @@ run() { # STAGE...
 
 if [ -n "$only" ]; then
     run "$only"
-else # half of the time of most stages is waiting: two are at work at once, in trees of their own
+else
     rm -f build/cuda-beside
     (
         failed=
-        run asan tsan ranks nccl
+        run $beside
         echo "$failed" >build/cuda-beside
     ) &
-    run gate plain trainer glue kit failures
+    run $first
     wait
     failed="$failed$(cat build/cuda-beside 2>&1)"
-    run faults waits
+    run $last
 fi
 if [ -n "$failed" ]; then
     echo "FAIL:$failed"

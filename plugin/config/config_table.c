@@ -82,11 +82,10 @@ static const zfi_key_t keys[] = {
     {"zenflow", "on_overwrite", ZFI_KEY_CHOICE, MEMBER(on_overwrite), 0, 0, on_overwrites, "error | ask | off", "error",
      "Weights that the trainer writes without params_changed, found by a check of all of them before anything is "
      "overwritten. error: nothing of such a parameter is overwritten, and the next call names it. ask: no check but "
-     "when "
-     "the trainer asks for one (zf.digest/0). off: no check; such weights are lost in silence, or mixed with others. "
-     "stage = 3: what is written where a parameter was fetched no check sees; announce it before param_release, or it "
-     "is lost. mode = "
-     "exact on a CPU, one rank: nothing is checked, an edit counts at the next step."},
+     "when the trainer asks for one (zf.digest/0). off: no check; such weights are lost in silence, or mixed with "
+     "others. stage = 3: what is written where a parameter was fetched no check sees; announce it before "
+     "param_release, or it is lost. mode = exact on a CPU, one rank: nothing is checked, an edit counts at the next "
+     "step."},
     {"device", "state_mib", ZFI_KEY_INT, MEMBER(state_mib), 0, ZFI_STATE_MIB_MOST, states, "0..1073741824 | auto | all",
      "0",
      "MiB of masters and moments that the device keeps in place of the host. As many blocks as fit are resident: "

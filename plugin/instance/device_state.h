@@ -20,8 +20,8 @@ typedef struct zfi_device_state {
     unsigned char *inputs;       /* [n_rows][input_nbytes] what the host sent with each step */
     uint64_t input_nbytes;
     int checks_itself;           /* digests are compared before visible values are written (step/guard.h) */
-    uint8_t *overwritten;        /* host: [n_params] the host changed it unannounced: set by the device,
-                                  * cleared by params_changed */
+    uint8_t *overwritten;        /* host: [n_params] the host changed it unannounced: set by the device, cleared by
+                                  * params_changed */
     zfi_step_scalars_t *scalars; /* [n_rows] */
     uint32_t n_rows, n_groups;
     zfi_norm_part_t *part;       /* of the norm, where every rank has all gradients */
